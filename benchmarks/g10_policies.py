@@ -27,7 +27,7 @@ from tensortide.plans.events import play
 from tensortide.plans.instance import instance
 from tensortide.plans.model import Plan
 from tensortide.plans.remat.schedule import Recording, recorded
-from tensortide.replays.g10 import POLICIES, Machine, Outcome, Trace, trace_of
+from tensortide.replays.g10 import POLICIES, G10Outcome, Machine, Trace, trace_of
 from tensortide.replays.g10.machine import GIB
 from tensortide.studies.planning.g10_comparison import OURS, Compared, compare_policies
 
@@ -59,7 +59,7 @@ def published(name: str) -> dict[str, int]:
     return {KEYS[row["policy"]]: row["reported_cycles"] * 5 // 6 for row in rows if row["workload"] == name}
 
 
-def row_of(outcome: Outcome, **more: Any) -> dict[str, Any]:
+def row_of(outcome: G10Outcome, **more: Any) -> dict[str, Any]:
     facts = msgspec.to_builtins(outcome)
     times = {name: getattr(outcome, name) for name in ("stall_ns", "compute_ns")}
     s = None if outcome.step_ns is None else outcome.step_ns / 1e9
@@ -86,7 +86,7 @@ def by_memory(name: str, gib: int, limit_s: float) -> list[dict[str, Any]]:
     return [row_of(one, trace=name, gib=gib, way=_way(found, one)) for one in found.outcomes]
 
 
-def _way(found: Compared, one: Outcome) -> str:
+def _way(found: Compared, one: G10Outcome) -> str:
     """Where our plan comes from, and whether the clock has ended the search for a better one."""
     if one.policy != OURS or found.planned is None:
         return ""

@@ -16,6 +16,7 @@ from typing import Any, get_type_hints
 from cyclopts import App
 
 from tensortide.cli.app import VERBS, application
+from tensortide.cli.help import is_common
 from tensortide.cli.verb import requests_of
 from tensortide.request import Option, Request, options
 from tensortide.units import parse_bytes, parse_size
@@ -24,8 +25,9 @@ from tensortide.write import write_file
 PAGE = Path(__file__).resolve().parent.parent / "docs/options.md"
 _HEAD = """# Options of every verb
 
-`--help` after a verb shows them too. A table is that of a *request*, a frozen dataclass, which stands above it with the
-function that answers it. Its options are its fields, by the name after `--` unless another is given in parentheses.
+`--help` after a verb shows those in bold, which most people need (of a verb with few options all), and `--help-all`
+every one. A table is that of a *request*, a frozen dataclass, which stands above it with the function that answers it.
+Its options are its fields, by the name after `--` unless another is given in parentheses.
 
 ## Asking from Python
 
@@ -39,7 +41,7 @@ from tensortide.targets.requests import CaptureRequest
 capture = CaptureRequest(machines=("l4", "h100-sxm"))  # --machine l4 --machine h100-sxm
 asked = FitRequest(target="step.tide", memory="20GiB", capture=capture)
 assert asked == FitRequest(target="step.tide", memory=20 << 30, capture=capture)  # what the text means does as well
-for found in answer(asked):
+for found in answer(asked).each:
     print(found.subject.row.name, found.fits)  # L4 fits, then H100-SXM-80GB fits
 
 try:
@@ -155,6 +157,7 @@ def _table(kind: type[Request]) -> str:
 
 def _row(one: Option) -> str:
     name = ", ".join(f"`{name}`" for name in one.names) or f"`{one.name}`"
+    name = f"**{name}**" if is_common(one) else name
     usual = one.names[0].removeprefix("--").replace("-", "_") if one.names else one.field.name
     if usual != one.field.name:
         name += f" (`{one.field.name}`)"

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 from cyclopts import CycloptsError, MissingArgumentError
 
-from tensortide.cli import with_script
 from tensortide.cli.app import application
+from tensortide.cli.scripts import with_script
 from tensortide.run.usage import Usage
 
 ROOT = Path(__file__).parent.parent

@@ -40,7 +40,7 @@ def test_every_command_is_made_of_requests() -> None:
 def test_a_row_has_what_an_option_takes() -> None:
     assert [*_with_inner(Toy)] == [(Toy, ""), (Inner, "inner")]
     rows = {one.field.name: _row(one) for kind in (Toy, Inner, Made) for one in own_options(kind)}
-    assert rows["target"] == "| `TARGET` | a text | must be given | A target. |"
+    assert rows["target"] == "| **`TARGET`** | a text | must be given | A target. |"
     assert rows["budget"] == "| `--budget` | bytes, as 8GiB |  | Memory: 8GiB. |"
     assert rows["budgets"] == "| `--budgets` | bytes, as 8GiB, several |  | Several. |"
     assert rows["ratio"] == "| `--ratio`, `-r` | a finite number from 0 up to 1 | `0.5` | A ratio; by default half. |"

@@ -146,6 +146,7 @@ def test_the_check_sees_a_private_name(line: str) -> None:
 INSTANCES = {
     torch.nn.Module: torch.nn.Module(),
     torch.autograd.graph.Node: torch.ones(1, requires_grad=True).exp().grad_fn,
+    torch.autocast: torch.autocast("cpu", enabled=False),
 }
 
 

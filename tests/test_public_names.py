@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import inspect
 import json
 import pkgutil
+import pydoc
+import rlcompleter
 import subprocess
 import sys
 import types
@@ -12,6 +15,8 @@ import types
 import pytest
 
 import tensortide
+from tensortide.plans.planned import Frontier, Planned
+from tensortide.studies.scale.study import Scale
 
 MODULES = {"errors": "tensortide.errors", "live": "tensortide.run.live"}
 """Public names that are modules."""
@@ -57,6 +62,19 @@ def test_public_names_are_in_place_where_rooms_are_imported() -> None:
             assert_in_place("module", name, value.__name__)
         else:
             assert_in_place("name", name, f"{value.__module__}:{value.__qualname__}")
+
+
+def test_help_signatures_and_completion_know_every_public_name() -> None:
+    assert pydoc.render_doc(tensortide)
+    values = [getattr(tensortide, name) for name in tensortide.__all__]
+    for value in (*values, Frontier, Planned, Scale):
+        assert pydoc.render_doc(value)
+        if not isinstance(value, types.ModuleType) and not (isinstance(value, type) and issubclass(value, Exception)):
+            inspect.signature(value)
+    completer, found = rlcompleter.Completer({"tensortide": tensortide}), list[str]()
+    while (text := completer.complete("tensortide.", len(found))) is not None:
+        found.append(text.partition("(")[0])
+    assert sorted(found) == sorted(f"tensortide.{name}" for name in tensortide.__all__)
 
 
 @pytest.mark.slow

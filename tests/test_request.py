@@ -132,7 +132,7 @@ def test_options_are_those_of_the_requests_inside_after_its_own_and_arguments_fi
         ("--output", "-o"),
         ("--clock",),
     ]
-    assert [option_of(Toy, name).group for name in ("clock", "listed", "steps")] == ["Measuring", "Others", ""]
+    assert [option_of(Toy, name).group for name in ("clock", "listed", "steps")] == ["Measuring", "Others", "The toy"]
     assert option_of(Toy, "target").default is dataclasses.MISSING
     assert option_of(Made, "names").default == ("a", "b")
 

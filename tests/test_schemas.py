@@ -129,6 +129,6 @@ def test_a_record_has_its_fields_with_types_units_and_titles() -> None:
     trial = found["$defs"]["tensortide.studies.fit.trial.Trial"]
     assert trial["properties"]["peak_bytes"] == {"type": "integer", "title": "Peak", "unit": "bytes"}
     gain = found["$defs"]["tensortide.studies.fit.results.Gain"]["properties"]
-    assert gain["fits"] == {"enum": ["fits", "tight", "too large"], "unit": "text"}
+    assert gain["fits"] == {"enum": ["fits", "unsure", "too large"], "unit": "text"}
     assert gain["saved_per_ms_bytes"]["type"] == ["integer", "null"]
     assert [*trial["properties"]] == [*gain][: len(trial["properties"])]

@@ -30,6 +30,8 @@ class Inner(Request):
 class Toy(Request):
     """What is asked of a toy."""
 
+    GROUP = "The toy"
+
     target: Annotated[str, Arg("A target.")]
     others: Annotated[tuple[str, ...], Arg("Further targets.")] = ()
     budget: Annotated[int | None, Opt("Memory: 8GiB.", read=parse_bytes, least=1)] = None

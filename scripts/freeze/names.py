@@ -47,6 +47,8 @@ EXEMPT_FUNCTIONS = {
     "record": "records a live run; the Graph is that of capture",
     "budget": "evicts in a live step, by measured times",
     "live": "reads the memory of a live process",
+    **dict.fromkeys(("draw", "fit", "metrics", "place", "scale", "simulate", "time"), "answers as its verb does"),
+    "fits": "answers as fit does",
 }
 """Public names without a line, with the reason."""
 

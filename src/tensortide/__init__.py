@@ -12,7 +12,6 @@ from tensortide.version import VERSION
 from tensortide.workload import legal
 
 if TYPE_CHECKING:
-    from tensortide.cost import count, explain
     from tensortide.formulas import symbolic
     from tensortide.graph import Graph, GraphBuilder, Out, Phase, Role, save
     from tensortide.importers.door import open
@@ -20,12 +19,16 @@ if TYPE_CHECKING:
     from tensortide.measures.checks.checking import check
     from tensortide.measures.differences.compared import compare
     from tensortide.plans import footprint
+    from tensortide.questions import draw, fit, metrics, place, scale, simulate, time
     from tensortide.recorder.recording import record
     from tensortide.run import live
     from tensortide.run.budget import budget
     from tensortide.studies.compiled import aot_backend, compile_step
-    from tensortide.studies.planning import frontier, plan
+    from tensortide.studies.fit.model import fits
+    from tensortide.studies.planning.frontier import frontier
+    from tensortide.studies.planning.planning import plan
     from tensortide.studies.torch_file import torch_file
+    from tensortide.targets.counted import count, explain
     from tensortide.timelines import liveness, timeline
 
 __version__ = VERSION
@@ -48,31 +51,47 @@ __all__ = [
     "compare",
     "compile_step",
     "count",
+    "draw",
     "errors",
     "explain",
+    "fit",
+    "fits",
     "footprint",
     "frontier",
     "legal",
     "live",
     "liveness",
+    "metrics",
     "open",
+    "place",
     "plan",
     "record",
     "report",
     "save",
+    "scale",
+    "simulate",
     "symbolic",
+    "time",
     "timeline",
     "torch_file",
 ]
 
 _LAZY = {
+    "draw": "tensortide.questions",
+    "fit": "tensortide.questions",
+    "fits": "tensortide.studies.fit.model",
+    "metrics": "tensortide.questions",
+    "place": "tensortide.questions",
+    "scale": "tensortide.questions",
+    "simulate": "tensortide.questions",
+    "time": "tensortide.questions",
     "aot_backend": "tensortide.studies.compiled",
     "compile_step": "tensortide.studies.compiled",
     "budget": "tensortide.run.budget",
     "check": "tensortide.measures.checks.checking",
     "compare": "tensortide.measures.differences.compared",
-    "count": "tensortide.cost",
-    "explain": "tensortide.cost",
+    "count": "tensortide.targets.counted",
+    "explain": "tensortide.targets.counted",
     "Graph": "tensortide.graph",
     "GraphBuilder": "tensortide.graph",
     "Out": "tensortide.graph",
@@ -102,3 +121,7 @@ def __getattr__(name: str) -> Any:
     value = getattr(module, name, module)
     globals()[name] = value
     return value
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

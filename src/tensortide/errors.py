@@ -47,7 +47,7 @@ import errno
 import re
 from collections.abc import Iterable
 from enum import IntEnum
-from typing import ClassVar
+from typing import Any, ClassVar
 
 
 class ExitStatus(IntEnum):
@@ -272,6 +272,17 @@ class OutputError(TensortideError):
 
 class BudgetLowered(RunWarning):
     """The device ran out of memory before the budget was reached: tensors were evicted, and the budget is lower now."""
+
+
+def check_argument(name: str, value: object, kinds: tuple[Any, ...], what: str, *, least: float | None = None) -> None:
+    """Raise RequestError for an argument of a function that is of none of these ``kinds``, or below ``least``.
+
+    ``what`` says what it is. True and False are no numbers, and a text is no sequence.
+    """
+    of = next((kind for kind in (bool, str) if isinstance(value, kind)), None)
+    is_one = isinstance(value, kinds) and (of is None or of in kinds)
+    if not is_one or (least is not None and not value >= least):  # type: ignore[operator]  # it is a number
+        raise RequestError(f"{name} is {what}, not {value!r:.80}")
 
 
 def headline(error: BaseException) -> str:

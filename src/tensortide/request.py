@@ -33,16 +33,18 @@ class Opt:
 
     Args:
         help: a sentence or two. A default that is a number or a word is shown after it, unless the
-            sentence speaks of a default.
+            sentence speaks of a default; and that it may be repeated.
         names: on the command line, ``"--output -o"`` (default: that of the field).
         least, above, most: the range of a number, or of each number of a tuple. Numbers are finite unless ``infinite``.
         read: the value that a text means, of each text of a tuple: ``parse_bytes``. It raises ValueError or a
             TensortideError for a text that means nothing, and leaves a text that it has returned as it is.
         writes: a file that is written: one that cannot be, or that another option names too, is an error before any
             work is done. ``replaces``: as for ``write_file``, or a function that says it of a path.
-        group: the heading above it in ``--help`` (default: that of the request).
+        common: ``--help`` shows it; the others are shown by ``--help-all``.
+        value: the word for its value in ``--help``, ``"KEY=VALUE"`` (default: that of its type or reader).
+        group: the heading above it in ``--help-all`` (default: that of the request).
         of: the kinds of targets that it goes with (default: all).
-        hidden: neither ``--help`` nor the docs show it.
+        hidden: neither ``--help-all`` nor the docs show it.
     """
 
     help: str
@@ -54,6 +56,8 @@ class Opt:
     read: Callable[[Any], Any] | None = None
     writes: bool = False
     replaces: str | Callable[[Path], str] = ""
+    common: bool = False
+    value: str = ""
     group: str = ""
     of: tuple[str, ...] = ()
     hidden: bool = False
@@ -202,7 +206,7 @@ def either(*names: str, why: str = "") -> Rule:
 class Request:
     """A question's options; a subclass is a frozen dataclass, made with names.
 
-    ``GROUP`` is the heading above its options in ``--help``. ``RULES`` say which options exclude each other or go
+    ``GROUP`` is the heading above its options in ``--help-all``. ``RULES`` say which options exclude each other or go
     together, also those of requests inside.
 
     Raises:

@@ -7,7 +7,10 @@ import math
 import threading
 import time
 from collections.abc import Callable
+from numbers import Real
 from typing import TypeAlias, TypeVar
+
+from tensortide.errors import check_argument
 
 Look: TypeAlias = Callable[[], None]
 """Called regularly during long work; it may raise an exception to end that."""
@@ -40,7 +43,10 @@ class SearchLimit:
 
     @classmethod
     def given(cls, seconds: float | None, work: float | None, *, otherwise_s: float) -> SearchLimit:
-        """The limits that are not None; ``otherwise_s`` seconds if both are."""
+        """The limits that are not None; ``otherwise_s`` seconds if both are. Raises RequestError for what is none."""
+        for name, value, unit in (("time_limit_s", seconds, "seconds"), ("work_limit", work, "steps")):
+            if value is not None:
+                check_argument(name, value, (Real,), f"a number of {unit}, 0 or more", least=0)
         if seconds is None:
             seconds = otherwise_s if work is None else math.inf
         return cls(seconds=seconds, work=math.inf if work is None else work)

@@ -80,11 +80,18 @@ class Shown:
         module, _, function = self.SECTION.partition(".")
         return getattr(import_module(f"tensortide.reports.sections.{module}"), function or "document")(self)
 
+    def page(self) -> Any:
+        """Return the page: a notebook shows it in a frame, and ``.save("step.html")`` writes it."""
+        return self.document().page()
+
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         yield self.document()
 
     def _repr_html_(self) -> str:
         return str(self.document()._repr_html_())
+
+    def __str__(self) -> str:
+        return str(self.document())
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.document().summary()}>"

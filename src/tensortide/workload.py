@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
+from tensortide.errors import check_argument
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -17,6 +19,10 @@ def legal(*where: str, **values: Sequence[int]) -> Callable[[F], F]:
     Whoever tries settings of the workload (``symbolic``) then tries legal ones only. Nothing is checked when it is
     called; a declaration replaces an earlier one.
     """
+    for text in where:
+        check_argument("a condition", text, (str,), "a text such as 'seq <= positions'")
+    for name, given in values.items():
+        check_argument(name, given, (Sequence,), "a tuple of the values that it has")
 
     def declare(workload: F) -> F:
         vars(workload).update(where=where, values=values)

@@ -46,8 +46,9 @@ def write_file(
         OutputError: the directory is missing, ``path`` is a directory, permission is missing, the disk is full, links
             form a loop, or a program, a model, weights or a captured step are there.
     """
-    _write({Path(path): content}, folders=folders, replaces=replaces)
-    return Path(path)
+    place = _place(path)
+    _write({place: content}, folders=folders, replaces=replaces)
+    return place
 
 
 def write_files(files: Mapping[Path, str | bytes], *, replaces: str = "") -> tuple[Path, ...]:
@@ -101,7 +102,14 @@ def check_writable(path: str | os.PathLike[str], *, folders: bool = False, repla
     Raises:
         OutputError: as ``write_file``.
     """
-    _check(Path(path), folders=folders, replaces=replaces)
+    place = _place(path)
+    _check(place, folders=folders, replaces=replaces)
+    return place
+
+
+def _place(path: object) -> Path:
+    if not isinstance(path, str | os.PathLike) or "\0" in str(path):
+        raise OutputError(f"cannot write {path!r:.80}: it is no path of a file.")
     return Path(path)
 
 

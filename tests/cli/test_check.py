@@ -116,7 +116,7 @@ def test_an_inline_check_takes_a_target_of_any_kind(folder: Path) -> None:
     assert "predicted for H100" in run(folder, "step.tide", "--assert", "time(h100-sxm) <= 1 s")
     text = run(folder, "train.py:step", "--assert", "time <= 1 s", "--machine", "2xh100-sxm")
     assert "on cuda of H100-SXM-80GB" in text
-    assert "UNKNOWN" in run(folder, "train.py:step", "--assert", "time <= 1 s", code=4)
+    assert "UNDECIDED" in run(folder, "train.py:step", "--assert", "time <= 1 s", code=4)
     text = run(folder, "train.py:step", "--assert", "parameters == 240", "--set", "width=4", "--set", "depth=3", code=1)
     assert "228, 12 below the limit" in text
 
@@ -131,6 +131,7 @@ def test_an_inline_check_takes_a_target_of_any_kind(folder: Path) -> None:
         (["train.py:nope", "--assert", "peak <= 1B"], "has no 'nope'"),
         (["--assert", "peak <= 1B"], "--assert goes with one target"),
         (["train.py:step", "--assert", "time <= 1 s", "--machine", "local"], "machines of the catalogue"),
+        (["train.py:step", "--assert", "peak <= 1B", "--machine", "24GB"], "24GB is a size, not a card"),
         (["train.py:step", "--assert", "time(h1) <= 1 s"], "no device is called 'h1'"),
         (["train.py:step"], "there is no check 'train.py:step'"),
         (["step", "--set", "batch=1"], "--set goes with --assert"),

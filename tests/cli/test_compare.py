@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -144,6 +145,22 @@ def test_settings_of_all_and_of_one(folder: Path) -> None:
     text = run(folder, "compare", one, one, one, "--set=layers=2", "--set=b:batch=64", "--set=C:layers=3")
     assert "A → B: batch 32 → 64; all modules scale alike" in text
     assert "A → C: layers 2 → 3; blocks.2 was added" in text
+
+
+def test_a_larger_batch_is_not_worse_and_a_sample_has_its_costs(folder: Path) -> None:
+    one = "main.py:train"
+    text = run(folder, "compare", one, one, "--set", "layers=1", "--set", "B:batch=64", "--machine", "t4")
+    assert re.search(r"Per sample: time -?\S+ % \(\d.*\), FLOPs \S+ % \(\d", text.replace("\n", " "))
+    assert "worse" not in text
+    assert "Per sample" not in (other := run(folder, *FILES))
+    assert "worse" in other
+
+
+def test_the_page_is_one_command_away(folder: Path) -> None:
+    (then,) = re.findall("^next: tensortide (.*)", run(folder, *FILES, "--depth", "1"), re.MULTILINE)
+    assert then == "compare main.tide branch.tide --depth 1 --html compare.html"
+    assert "next:" not in run(folder, *then.split())
+    assert (folder / "compare.html").exists()
 
 
 def test_another_reference(folder: Path) -> None:

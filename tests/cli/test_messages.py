@@ -15,6 +15,7 @@ from tensortide.cli import console, main, messages
 from tensortide.examples import find
 from tensortide.graph import save
 from tensortide.recorder import capture
+from tests.cli.command import tensortide
 
 NAMES = {
     "control codes": "a\x1b]0;owned\x07\x1b[2Jb",
@@ -118,6 +119,30 @@ def test_warnings_that_python_prints_are_escaped(capsys: pytest.CaptureFixture[s
     assert r"a\x9b.py:3: UserWarning: \x1b[2Jseen" in said_so
     assert r"warning: \x1b[2Jseen" in said_so
     assert warnings.formatwarning is before
+
+
+def test_a_warning_of_each_capture_is_printed_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    printed: list[str] = []
+    with warnings.catch_warnings():
+        monkeypatch.setattr(warnings, "showwarning", lambda message, *_, **__: printed.append(str(message)))
+        with console.told():
+            for text in ("old", "old", "new", "old"):
+                with warnings.catch_warnings(action="always"):
+                    warnings.warn(text, stacklevel=1)
+    assert printed == ["old", "new"]
+
+
+@pytest.mark.slow
+def test_a_warning_of_the_step_is_one_however_often_fit_captures_it(tmp_path: Path) -> None:
+    (tmp_path / "step.py").write_text(
+        "import torch, warnings\ndef f(batch=64):\n    model = torch.nn.Linear(64, 64)\n"
+        "    optimizer = torch.optim.SGD(model.parameters())\n    def step():\n"
+        "        warnings.warn('odd layer')\n        model(torch.randn(batch, 64)).sum().backward()\n"
+        "        optimizer.step()\n    return step\n"
+    )
+    done = tensortide(tmp_path, "fit", "step.py:f", "--memory", "64KiB")
+    assert done.returncode == 1
+    assert done.stderr.count("UserWarning: odd layer") == 1
 
 
 def test_progress_is_escaped(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -37,7 +37,7 @@ def test_data_for_scripts(tmp_path: Path) -> None:
 def test_what_is_refused(tmp_path: Path) -> None:
     run = called(tmp_path, "metrics", "mlp", "--exclude", "flop")
     assert run.returncode == 2
-    assert "no metric 'flop' (did you mean flops?)" in run.stderr
+    assert "no metric 'flop'; did you mean flops?" in run.stderr
     run = called(tmp_path, "metrics", "mlp", "-o", "missing/a.status.json")
     assert run.returncode == 2
     assert "missing" in run.stderr

@@ -18,6 +18,7 @@ from tensortide.plans.order import problem
 from tensortide.plans.order.proof import Proof, verify
 from tensortide.replays import replay
 from tests.cli.command import called, on_terminal, tensortide
+from tests.golden import assert_golden
 from tests.graphs import path_of
 from tests.importers.tf1.costs.files import graph_file
 from tests.plans.dags import random_dag
@@ -58,7 +59,7 @@ def test_the_same_target_gives_the_same_bytes(folder: Path) -> None:
     assert first == second
     text = [run(folder, "gpt2.tide", "--time-limit", seconds).stdout for seconds in ("30", "60")]
     assert text[0] == text[1]
-    assert "blocks.*" in text[0]
+    assert "blocks.[" in text[0]
 
 
 def test_a_workload_is_captured_first(folder: Path) -> None:
@@ -71,7 +72,7 @@ def test_the_text_says_what_was_found(folder: Path) -> None:
     done = run(folder, "small.tide", "--plan", "small.json", "--csv", "small.csv")
     assert done.stderr == ""
     assert len((folder / "small.csv").read_text().splitlines()) == 1 + 12
-    assert done.stdout == (Path(__file__).parent / "plan_order.txt").read_text()
+    assert_golden(done.stdout, Path(__file__).with_name("plan_order.txt"))
 
 
 def test_what_is_not_proved_says_so(folder: Path) -> None:

@@ -123,6 +123,7 @@ def test_a_step_that_fits_only_under_a_budget_runs_under_it_alone(
     status, out, _ = output(capsys, *arguments, "--no-plain")
     assert status == 0
     assert "Step under the budget" in out
+    assert "of the step: the program, and the run's own work" in " ".join(out.split())
     assert "Ordinary" not in out
     status, out, _ = output(capsys, *arguments, "--no-plain", "--json")
     assert status == 0

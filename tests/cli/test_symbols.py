@@ -11,6 +11,7 @@ import pytest
 from tensortide.formulas import load_formulas
 from tests.cli.command import called
 from tests.conftest import ROOT
+from tests.golden import assert_golden
 from tests.marks import some_slow
 
 TARGET = "tests.formulas.workloads:"
@@ -31,7 +32,7 @@ FOUND = [("deep", "batch,layers"), ("trained", "batch,hidden,layers")]
 @pytest.mark.parametrize(("step", "symbols"), some_slow(FOUND, FOUND[1:]))
 def test_the_text_says_what_was_found(tmp_path: Path, step: str, symbols: str) -> None:
     text = said(tmp_path, "count", f"{TARGET}{step}", "--symbols", symbols)
-    assert text == (Path(__file__).parent / f"symbols_{step}.txt").read_text()
+    assert_golden(text, Path(__file__).with_name(f"symbols_{step}.txt"))
 
 
 def test_files_and_their_use(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ def test_a_step_is_measured_shown_and_stored(folder: Path) -> None:
     text = process(
         folder, "time", "mlp", *SIZES, "--measure", "--clock=thread", "--steps=2", "-o", "step.durations.json"
     )
-    for part in ("Ordinary step", "Between ops, backward", "Difference", "By phase", "By op", "By module", "1 thread"):
+    for part in ("Ordinary step", "Between ops, backward", "Off by", "By phase", "By op", "By module", "1 thread"):
         assert part in text
     assert "wrote step.durations.json" in text
     durations = load_durations(folder / "step.durations.json", load(folder / "small.tide"))
@@ -77,7 +77,7 @@ def test_what_is_not_measured_is_named_and_under_strict_an_error(folder: Path, t
     arguments = ("time", str(folder / "small.tide"), "--from", "times.csv", "-o", "d.json")
     text = run(tmp_path, *arguments)
     assert "Not measured: " in text
-    assert "Op sum  ~" in text
+    assert "Sum of op times  ~" in text
     assert "aten.mm: not in the list" in text
     (tmp_path / "d.json").unlink()
     assert "ops have no known time" in refused(tmp_path, *arguments, "--strict", status=3)
@@ -171,7 +171,7 @@ def test_a_prediction_stands_against_what_was_measured(folder: Path, tmp_path: P
     pairs = list(zip(kinds["predicted_ns"], kinds["measured_ns"], strict=True))
     assert [a - b for a, b in pairs] == kinds["difference_ns"]
     whole = found["tables"]["whole"]
-    assert (whole["figure"], whole["predicted_ns"]) == (["Op sum"], [sum(a for a, _ in pairs)])
+    assert (whole["figure"], whole["predicted_ns"]) == (["Sum of op times"], [sum(a for a, _ in pairs)])
     assert whole["error_change"] == [pytest.approx(whole["predicted_ns"][0] / measured - 1)]
     text = run(tmp_path, *arguments)
     error = f"{100 * whole['error_change'][0]:+.1f} %"  # one sign, in the sentence and in the tables

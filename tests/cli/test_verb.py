@@ -208,35 +208,58 @@ def test_what_is_missing_or_unknown_is_wrong_usage(
 
 
 def shown(capsys: pytest.CaptureFixture[str], *typed: str) -> str:
-    return " ".join(run(capsys, *typed, "--help").replace("│", " ").split())
+    return " ".join(run(capsys, *typed, "--help").split())
 
 
 def test_the_help_is_made_of_the_request(capsys: pytest.CaptureFixture[str]) -> None:
-    text = run(capsys, "toy", "--help")
-    flat = " ".join(text.replace("│", " ").split())
-    assert flat.startswith("Usage: tensortide toy [OPTIONS] TARGET [ARGS...] Say nothing of a toy, in a")
-    assert "a sentence of two lines.\n\nAnd in a second" in text.replace(" \n", "\n")
+    text = run(capsys, "toy", "--help-all")
+    assert text.splitlines()[:7] == [
+        "Usage: tensortide toy TARGET [OTHERS...] [OPTIONS]",
+        "",
+        "Say nothing of a toy, in a sentence of two lines.",
+        "",
+        "And in a second paragraph, of which no line is as long as that of the terminal.",
+        "",
+        "Arguments",
+    ]
+    flat = " ".join(text.split())
     for part in (
-        "--steps INT Steps to measure. [default: 9]",
-        "--ratio -r FLOAT A ratio; by default half. --",  # which is told already
-        "--clock CHOICE Which clock. [choices: wall, thread] [default: wall]",
-        "--change FLOAT A change. [default: 0.0]",
-        "--budget STR Memory: 8GiB. --",
-        "* TARGET A target. [required]",
+        "TARGET A target. OTHERS... Further targets.",
+        "--steps N Steps to measure (default: 9).",
+        "--ratio, -r NUMBER A ratio; by default half. --",  # which is told already
+        "--clock {wall,thread} Which clock (default: wall).",
+        "--count N|auto How many, or auto (default: auto).",
+        "--change NUMBER A change (default: 0).",
+        "--budget BYTES Memory: 8GiB. --",
+        "--part FILE Where parts go. Repeatable.",
     ):
         assert part in flat, part
     assert "secret" not in text
     assert "unasked" not in text
     assert "--no-" not in text
-    assert "─ Measuring ─" in text
-    assert "─ Others ─" in text
+    headings = [line for line in text.splitlines()[6:] if line and not line.startswith(" ")]
+    assert headings == ["Arguments", "The toy", "Others", "Measuring", "Output"]
+
+
+def test_help_has_what_must_be_given_and_what_most_people_need(capsys: pytest.CaptureFixture[str]) -> None:
+    text = run(capsys, "toy", "--help")
+    assert "second paragraph" not in text
+    assert text.splitlines()[4:] == [
+        "Options",
+        "  TARGET     A target.",
+        "  OTHERS...  Further targets.",
+        "  --json     Print JSON instead of text.",
+        "",
+        "14 more options: tensortide toy --help-all",
+    ]
 
 
 def test_an_option_that_must_be_given_is_marked(capsys: pytest.CaptureFixture[str]) -> None:
     flat = shown(capsys, "pair")
-    assert "* --level INT The level. [required]" in flat
-    assert "* --size STR The size. [required]" in flat
-    assert "The second. [default: other]" in flat
+    assert "Usage: tensortide pair FIRST [SECOND] --level N --size N [OPTIONS]" in flat
+    assert "--level N The level. Required." in flat
+    assert "--size N The size. Required." in flat
+    assert "The second (default: other)." in flat
 
 
 @pytest.mark.parametrize("status", [None, *ExitStatus])

@@ -11,7 +11,6 @@ from typing import Any
 
 import pytest
 
-from tensortide.cli.app import VERBS
 from tensortide.graph import load
 from tests.cli.command import called, tensortide
 from tests.graphs import path_of
@@ -187,17 +186,3 @@ def test_examples_are_listed_with_their_hyperparameters(folder: Path) -> None:
     assert "gpt2" in run(folder, "capture", "--list")
     facts = as_json(folder, "capture", "gpt2", "--list")["sections"]["examples"]["facts"]
     assert facts["layers"] == 12
-
-
-def test_every_verb_stands_in_a_group_of_the_help(folder: Path) -> None:
-    text = run(folder, "--help")
-    places = [text.index(f"─ {title} ─") for title in VERBS]
-    assert places == sorted(places)
-    assert "─ Commands ─" not in text
-    lines = [line.strip("│ ").split(maxsplit=1) for line in text.splitlines() if line.startswith("│")]
-    assert lines[:-2] == [[name, verb.summary] for verbs in VERBS.values() for name, verb in verbs.items()]  # no folds
-
-
-@pytest.mark.parametrize("name", [name for verbs in VERBS.values() for name in verbs])
-def test_every_verb_has_a_help_of_its_own(folder: Path, name: str) -> None:
-    assert run(folder, name, "--help").startswith(f"Usage: tensortide {name} ")

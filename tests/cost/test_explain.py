@@ -11,6 +11,8 @@ import torch
 from tensortide.cost import explain, missing
 from tensortide.errors import NoSuchOp
 from tensortide.graph import TENSOR, Call
+from tensortide.reports.render.markdown import render_markdown
+from tensortide.reports.sections.count_answer import document
 from tests.cost.probe import graph_of, recorded, tensor
 
 GRAPH = recorded(lambda: torch.relu(torch.mm(torch.ones(3, 4), torch.ones(4, 5))).t())
@@ -27,6 +29,18 @@ def test_rule_source_and_numbers() -> None:
     text = str(found)
     for part in ("m = 3", "MACs      60", "FLOPs     120 = 2 x MACs + 0", "128 read, 60 written", "exact     yes"):
         assert part in text
+
+
+def test_markdown_has_the_whole_numbers_of_the_text() -> None:
+    found = explain(recorded(lambda: torch.mm(torch.ones(300, 400), torch.ones(400, 500))), "mm")
+    markdown = render_markdown(document(found))
+    for part in (
+        "MACs | 60,000,000 |",
+        "FLOPs | 120,000,000 |",
+        "Read bytes | 1,280,000 |",
+        "Written bytes | 600,000 |",
+    ):
+        assert part in markdown
 
 
 @pytest.mark.parametrize("name", ["aten.relu.default", "aten::relu", "aten.relu", "relu", "relu.default"])

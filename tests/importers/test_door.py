@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import gzip
 import json
+import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
+import torch
 
 import tensortide
 from tensortide.errors import GraphFileError, LogError, TensortideError, TimesError, TraceError, WorkloadError
+from tensortide.examples.mlp import mlp as example_of_mlp
 from tensortide.graph import Graph, save, unrolled
-from tensortide.importers.door import File, resolve
+from tensortide.importers.door import File, Held, as_text, resolve
 from tensortide.recorder.target import Workload
 from tensortide.timing import Durations, identity, save_durations
 from tests.importers.files import KINETO, OTHERS, READ, make
@@ -248,6 +252,30 @@ def test_capture_takes_workloads_only(folder: Path) -> None:
     assert isinstance(tensortide.capture("mlp", hyperparameters={"batch": 2}), Graph)
 
 
-def test_a_module_of_pytorch_and_a_function_alone_are_told_where_to_go() -> None:
-    with pytest.raises(WorkloadError, match=r"tensortide.capture\(model, inputs\), .* open\(\(function, arguments\)\)"):
+def test_a_module_of_pytorch_alone_is_told_where_to_go() -> None:
+    asked = r"^a ReLU is .* tensortide\.fits\(model, inputs, gpu=\.\.\.\) or tensortide\.capture\(model, inputs, .*\)$"
+    with pytest.raises(WorkloadError, match=asked):
+        tensortide.open(torch.nn.ReLU())
+
+
+def test_a_function_is_a_workload_or_a_step() -> None:
+    def build(batch: int = 2) -> Any:
+        return lambda: torch.ones(batch).sum()
+
+    assert len(tensortide.open(build, hyperparameters={"batch": 3}).graph.tensors) > 0
+    assert len(tensortide.open(build()).graph) == len(tensortide.open(build).graph)
+    with pytest.raises(WorkloadError, match="needs a value for: x"):
         tensortide.open(lambda x: x)
+
+
+def test_what_is_given_is_found_by_its_name_where_it_can_be() -> None:
+    assert as_text("mlp") == "mlp"
+    assert as_text(example_of_mlp) == "tensortide.examples.mlp:mlp"
+    assert resolve(as_text(example_of_mlp)) == Workload("tensortide.examples.mlp:mlp", example_of_mlp)
+    graph = tensortide.capture("mlp", hyperparameters={"batch": 2})
+    for one in (as_text(graph), pickle.loads(pickle.dumps(as_text(graph)))):
+        assert one == "mlp"
+        found = resolve(one)
+        assert isinstance(found, Held)
+        assert found.read().graph == graph
+        assert str(found) == "mlp is a Graph"

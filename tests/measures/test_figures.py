@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import msgspec
 import pytest
 
 from tensortide.measures.checks.assertions import Quantity
 from tensortide.measures.checks.measured import Measured
-from tensortide.measures.figures import BY_MODULE, NONE, Figures, figures_by_module, matching
 from tensortide.measures.registry import default_registry
+from tensortide.timelines.module_figures import BY_MODULE, NONE
 from tests.graphs import stored
 from tests.marks import some_slow
 from tests.measures.checks.steps import blocks, captured, checkpointed, tiny
@@ -42,22 +41,10 @@ def test_a_module_has_what_arithmetic_says() -> None:
 
 
 def test_recomputation_is_of_the_module_that_runs_again() -> None:
-    found = figures_by_module(Measured(captured(checkpointed), REGISTRY).captured)
+    found = Measured(captured(checkpointed), REGISTRY).modules
     assert found["first.0"].recomputed_flops > 0
     assert not any(one.recomputed_ops for path, one in found.items() if not path.startswith("first"))
 
 
-def test_a_pattern_matches_modules_with_all_inside() -> None:
-    paths = ["(root)", "(outside)", "blocks.0", "blocks.0.mlp", "blocks.1.mlp.up", "head", "blocksy"]
-    assert matching("blocks.*", paths) == {"blocks.0", "blocks.0.mlp", "blocks.1.mlp.up"}
-    assert matching("blocks", paths) == {"blocks.0", "blocks.0.mlp", "blocks.1.mlp.up"}
-    assert matching("*.mlp", paths) == {"blocks.0.mlp", "blocks.1.mlp.up"}
-    assert matching("*", paths) == set(paths)
-    assert matching("block", paths) == set()
-
-
-def test_every_figure_is_some_metric() -> None:
-    ones = {field: Figures(**{field: 1}) for field in Figures.__struct_fields__ if field != "time_ns"}
-    assert all(any(getattr(one, amount) for amount in BY_MODULE.values()) for one in ones.values())
+def test_every_figure_that_says_so_is_a_metric() -> None:
     assert set(BY_MODULE) <= set(REGISTRY)
-    assert msgspec.structs.astuple(NONE) == (*[0] * len(ones), None)

@@ -77,9 +77,9 @@ def test_signatures_that_are_refused() -> None:
 
 def test_an_unknown_name_or_option_names_the_nearest() -> None:
     registry = Registry([function("flops")])
-    with pytest.raises(ValueError, match=r"no metric 'flop' \(did you mean flops\?\); there are: flops"):
+    with pytest.raises(ValueError, match=r"no metric 'flop'; did you mean flops"):
         registry["flop"]
-    with pytest.raises(MetricError, match=r"option 'batch' .*there are: batch_size"):
+    with pytest.raises(MetricError, match=r"option 'batch'; did you mean batch_size"):
         registry.check_options({"batch": 2}, registry.functions())
 
 

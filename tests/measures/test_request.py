@@ -19,10 +19,10 @@ def test_metrics_of_a_step_and_of_a_saved_status(tmp_path: Path) -> None:
     assert found.layers is not None
     assert found.layers.by == "module"
     assert found.figures is None
-    path = str(found.status.save(tmp_path / "a.status.json"))
+    path = str(found.metrics.save(tmp_path / "a.status.json"))
     again = answer(MetricsRequest(target=path, exclude=("ops",), long=True))
     assert again.graph is None
-    assert again.status["flops"] == found.status["flops"]
+    assert again.metrics["flops"] == found.metrics["flops"]
     with pytest.raises(RequestError, match="is a saved status: --strict goes with a step"):
         answer(MetricsRequest(target=path, strict=True))
     with pytest.raises(MetricError, match="no metric 'flop'"):

@@ -183,8 +183,8 @@ def test_parts_of_the_output_have_the_bits_of_the_whole(along: Along) -> None:
 @pytest.mark.parametrize(
     ("shard", "message"),
     [
-        ("3=reduction:2", r"3 cannot be sharded along its reduction: aten.tanh.default in 3 .* has no dimension"),
-        ("2=output:9", r"2 cannot be .* output: aten.addmm.default in 2 .*: an axis of 7 has no 9 parts"),
+        ("3=reduction:2", r"3 cannot be sharded along its reduction: aten.tanh.default in 3 has no dimension"),
+        ("2=output:9", r"2 cannot be .* output: aten.addmm.default in 2: an axis of 7 has no 9 parts"),
         ("1.norm=output:2", r"aten.native_layer_norm.default in 1.norm .* needs the whole of dimension 1 of \(5, 7\)"),
         ("nothing.*=batch:2", r"--shard nothing.\*=batch:2: no module of the step is called so; there are 0, 1, "),
     ],

@@ -1,4 +1,4 @@
-"""Ops executed alone: all of them, on operands that they accept; what cannot be is named, counted and estimated."""
+"""Ops executed alone: all of them, on operands that they accept; what cannot be is named, counted and inferred."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ def picky(x: torch.Tensor) -> torch.Tensor:
     return x.clone()
 
 
-def test_what_cannot_be_executed_is_named_counted_and_estimated() -> None:
+def test_what_cannot_be_executed_is_named_counted_and_inferred() -> None:
     graph = capture(lambda: picky(torch.full((64, 64), 7.0)) @ torch.rand(64, 64), real=True)
     durations = measure_isolated(graph)
     found = measured(durations)
@@ -81,7 +81,7 @@ def test_what_cannot_be_executed_is_named_counted_and_estimated() -> None:
     assert durations.unknown == 1
     assert durations.ns[index] > 0
     assert found.ceilings is not None
-    assert "1 of them estimated" in durations.source
+    assert "1 of them inferred" in durations.source
     with pytest.raises(UnknownCost, match=r"picky.default x1: it cannot be executed in isolation"):
         require_all(graph, found.stand_ins)
 

@@ -91,12 +91,12 @@ def plain(
     return step
 
 
-def mixed() -> Callable[[], Any]:
-    net, ids = Model(), torch.randint(VOCAB, (BATCH, SEQ))
+def mixed(enabled: bool = True, around: Callable[[nn.Module, Tensor], Any] | None = None) -> Callable[[], Any]:
+    net, ids = Model(around) if around else Model(), torch.randint(VOCAB, (BATCH, SEQ))
     update = torch.optim.AdamW(net.parameters())
 
     def step() -> None:
-        with torch.autocast(ids.device.type, dtype=torch.bfloat16):
+        with torch.autocast(ids.device.type, dtype=torch.bfloat16, enabled=enabled):
             loss = next_token(net, ids)
         loss.backward()
         nn.utils.clip_grad_norm_(net.parameters(), 1.0)
@@ -253,6 +253,19 @@ def measured_peak(written: Callable[[], Callable[[], Any]]) -> int:
         for _ in range(3):
             step()
     return memory.usage.peak_bytes
+
+
+def in_float32(block: nn.Module, x: Tensor) -> Any:
+    with torch.autocast(x.device.type, enabled=False):
+        return block(x.float())
+
+
+@pytest.mark.parametrize("around", [None, in_float32])
+def test_autocast_turns_on_the_switch_of_a_step_and_not_what_its_modules_keep_in_float32(around: Any) -> None:
+    off, on = (partial(mixed, enabled, around) for enabled in (False, True))
+    found = capture(off, changes=[Autocast()], device="cuda")
+    assert [op.name for op in found] == [op.name for op in capture(on, device="cuda")]
+    assert [op.name for op in found] != [op.name for op in capture(off, device="cuda")]
 
 
 @pytest.mark.slow

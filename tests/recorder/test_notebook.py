@@ -88,7 +88,7 @@ def test_a_model_of_a_cell_is_captured(code: str, cell: Callable[[str], dict[str
 )
 def test_a_result_is_shown(result: str, cell: Callable[[str], dict[str, Any]]) -> None:
     cell("recording = tensortide.record()\nwith recording:\n    step(), step(), step()\ngraph = recording.graph")
-    assert cell(f"shown = {result}")["shown"]._repr_html_().startswith("<iframe")
+    assert cell(f"shown = {result}")["shown"]._repr_html_().startswith("<div")
 
 
 def test_a_recording_that_has_nothing_to_show_is_one_line(cell: Callable[[str], dict[str, Any]]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -20,7 +21,9 @@ from tensortide.errors import ExitStatus, NotHere, WorkloadError
 from tensortide.executors.forks import prepared
 from tensortide.graph import Graph, Phase, load
 from tensortide.recorder import script as script_module
-from tensortide.recorder.script import Script, ScriptOptions, capture_script, find_script, script_text
+from tensortide.recorder import script_run
+from tensortide.recorder.script import Script, ScriptOptions, announced, capture_script, find_script
+from tensortide.recorder.script_command import script_text
 from tests.recorder.forked_script import run_in
 
 TRAIN = """
@@ -94,7 +97,8 @@ def forked(
     folder: Path, *command: str, kind: str = "file", options: ScriptOptions = SECOND, moved: bool = False
 ) -> Ran:
     """Run a script in a fork of a process that has imported what takes seconds, and done nothing else."""
-    places = {"graph": str(folder / "step.tide"), "outcome": str(folder / "outcome.json"), "name": command[0]}
+    files = {"graph": "step.tide", "outcome": "outcome.json", "progress": "progress"}
+    places = {**{name: str(folder / file) for name, file in files.items()}, "name": command[0]}
     child = prepared(run_in, folder, {**places, **asdict(options), "moved": moved}, kind, command)
     child.daemon = False  # it may have workers
     child.start()
@@ -135,6 +139,26 @@ def test_the_second_step_is_recorded_and_nothing_after_it_runs(folder: Path, wor
     assert all(Path(source.file) == folder / "code" / "train.py" for source in ran.graph.sources)
     assert (folder / "log.txt").read_text() == "step\n"
     assert ran.err == f"argv ['--width', '16', '--workers', '{workers}']\n"
+
+
+def test_it_tells_how_far_it_is(folder: Path) -> None:
+    ran = forked(folder, loop(folder, f"import time; time.sleep(0.7)\n{STEP}"), options=ScriptOptions(step=4))
+    assert ran.graph is not None
+    step, ops = map(int, (folder / "progress").read_text().split())
+    assert 2 <= step <= 4
+    assert ops <= len(ran.graph)
+
+
+@pytest.mark.slow
+def test_a_sign_of_life_is_given_while_it_runs(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(script_run, "LIFE_S", 0.3)
+    monkeypatch.chdir(folder)
+    script = find_script(f"-- {sys.executable} {loop(folder, f'import time; time.sleep(0.9){chr(10)}{STEP}')}")
+    assert script is not None
+    said: list[str] = []
+    capture_script(script, ScriptOptions(step=3), progress=said.append)
+    assert all(re.fullmatch(r"loop.py: \d+ s, (in step \d; step 3 is recorded.*|its step is .*)", one) for one in said)
+    assert any("in step 2" in one or "in step 3" in one for one in said), said
 
 
 def test_it_may_run_to_its_end(folder: Path) -> None:
@@ -351,16 +375,25 @@ def test_a_script_that_is_compared_says_whether_its_step_depends_on_values(
     ] * bool(decides)
 
 
+def test_a_script_for_a_size_is_not_said_to_run_on_a_card() -> None:
+    script = Script(sys.executable, (), "file", "train.py", ())
+    options = ScriptOptions(machine="A100-SXM-80GB")
+    assert "of a pretended A100-SXM-80GB" in announced(script, options)
+    assert "of a pretended 24GB GPU" in announced(script, options, "24GB")
+
+
 @pytest.mark.slow
 def test_a_script_that_is_not_compared_says_so(tmp_path: Path) -> None:
     script = tmp_path / "train.py"
-    body = "loss = model(torch.ones(2, 4)).sum(); loss.backward(); optimizer.step()\n    print(loss.item())"
+    body = "loss = model(torch.ones(2, 4)).sum(); loss.backward(); optimizer.step()\n    "
+    body += "x = loss.item()\n    print(loss.item())"
     script.write_text(LOOP.format(body=body))
     target = find_script(script_text([sys.executable, str(script)]))
     assert target is not None
     plain = capture_script(target, ScriptOptions(fake=True), quiet=True).meta
-    assert plain.untested == plain.assumptions
+    assert plain.untested == plain.assumptions[:1]
     assert "was not checked" in plain.untested[0]
+    assert plain.assumptions[1].endswith("; it is only printed")
     assert not capture_script(target, quiet=True).meta.assumptions
 
 

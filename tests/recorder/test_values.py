@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import math
 import sys
 import warnings
+from logging import getLogger
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +19,7 @@ from torch import nn
 from tensortide import capture
 from tensortide.errors import CaptureError, DataDependent
 from tensortide.graph import validate
+from tensortide.recorder.reading import part_of
 from tensortide.recorder.readings import ReadSite
 from tensortide.recorder.values import Values
 from tests.recorder.steps import Step, ops, storages, trained
@@ -285,6 +289,30 @@ def test_an_expression_within_a_text_is_named_by_itself() -> None:
     graph = capture(lambda: f"{len(x)} of {x.shape}: {x.sum().item():.3f} and {x.max().item()}")
     (said,) = graph.meta.assumptions
     assert said.startswith("x.sum().item() taken as 1.0, x.max().item() taken as 0.99 at ")
+
+
+PRINTS = {
+    'print("loss", round(math.exp(loss.item()), 3))': True,
+    'logger.info("loss %f", loss.item())': True,
+    "losses.append(loss.item())": False,
+    "print(run(loss.item()))": False,
+}
+
+
+@pytest.mark.parametrize("code", PRINTS)
+def test_a_value_that_only_a_text_has_is_printed(code: str, tmp_path: Path) -> None:
+    file = tmp_path / "step.py"
+    file.write_text(code)
+    found = []
+
+    class Loss:
+        def item(self) -> float:
+            found.append(part_of(sys._getframe(1)).printed)
+            return 1.0
+
+    names = {"loss": Loss(), "math": math, "print": lambda *texts: texts, "losses": [], "run": repr}
+    exec(compile(code, file, "exec"), names | {"logger": getLogger("none")})
+    assert found == [PRINTS[code]]
 
 
 def test_assumptions_that_decide_ops_are_told_from_those_that_do_not() -> None:

@@ -185,6 +185,15 @@ def test_a_table_shows_what_fits_and_counts_the_rest() -> None:
     ]
 
 
+def test_a_name_that_is_too_long_is_parted_between_its_words() -> None:
+    names = ("_log_softmax_backward_data", "blocks.[0-11].attention.qkv", "two words", "unpartableunpartable")
+    numbers = Column("n", "N", "text", ("1" * 22,) * len(names))
+    table = Table(key="t", columns=(Column("name", "Name", "path", names, fold=True), numbers))
+    lines = text_of(Document(title="d", sections=(Section("s", "", blocks=(table,)),)), width=40).splitlines()
+    shown = " ".join(line.partition("  ")[0] for line in lines)
+    assert "_log_softmax_ backward_data blocks.[0-11]. attention.qkv two words unpartableunpart able" in shown
+
+
 def test_a_table_that_is_not_there_is_named() -> None:
     assert list(tables(simple())) == ["s.t"]
     with pytest.raises(OutputError, match=r"no table is called 'x': s\.t"):
@@ -235,7 +244,8 @@ def test_a_result_shows_itself(new_section: Callable[[str, str], object]) -> Non
     new_section("counted", COUNTED)
     result = Counted(1234)
     assert repr(result) == "<Counted step: Ops 1,234>"
-    assert result._repr_html_().startswith("<iframe srcdoc=")
+    assert "<td>1,234</td>" in result._repr_html_()
+    assert result.page()._repr_html_().startswith("<iframe srcdoc=")
     assert "Ops  1,234" in printed(result)
 
 
@@ -334,11 +344,11 @@ def test_what_is_not_there_is_told_with_what_is() -> None:
     )
     document = section.document("made")
     for ask, told in (
-        (lambda: document["costs"], r"no section called 'costs' \(did you mean cost\?\); there are: cost"),
-        (lambda: section["module"], r"no block of section 'cost' called 'module' \(did you mean modules\?\)"),
+        (lambda: document["costs"], r"no section called 'costs'; did you mean cost\?"),
+        (lambda: section["module"], r"no block of section 'cost' called 'module'; did you mean modules\?"),
         (lambda: section.table("foo"), "no table of section 'cost' called 'foo'; there are: modules"),
-        (lambda: section.fact("peak"), "no fact of section 'cost' called 'peak'; there are: peak_bytes, ops"),
-        (lambda: table["time"], r"no column of table 'modules' called 'time' \(did you mean time_ns\?\)"),
+        (lambda: section.fact("peak"), "no fact of section 'cost' called 'peak'; there are: ops, peak_bytes"),
+        (lambda: table["time"], r"no column of table 'modules' called 'time'; did you mean time_ns\?"),
     ):
         with pytest.raises(KeyError, match=told):
             ask()

@@ -104,6 +104,15 @@ def test_columns_stand_among_names_and_changes_apply_to_one() -> None:
     assert (second.label, second.data) == ("N", True)
 
 
+class Used(NamedTuple):
+    device: Annotated[int | str, Show("Device", "name")]
+
+
+@pytest.mark.parametrize(("devices", "unit"), [((0, 1), "number"), (("gpu0", "gpu1"), "name"), ((0, "gpu1"), "name")])
+def test_what_has_a_name_or_a_number_is_aligned_as_what_it_has(devices: tuple[int | str, ...], unit: str) -> None:
+    assert column(Used, [Used(one) for one in devices], "device").unit == unit
+
+
 def test_a_row_says_of_how_many_it_is() -> None:
     class Group(msgspec.Struct):
         name: Annotated[str, Show("Name", times="count")]

@@ -8,7 +8,7 @@ import sys
 import pytest
 
 from tensortide import frontier, plan
-from tensortide.errors import GraphError, PlanError
+from tensortide.errors import PlanError
 from tensortide.plans import Compute, in_order
 from tensortide.plans.instance import instance
 from tensortide.plans.planned import Planned
@@ -154,8 +154,6 @@ def test_wrong_use_is_told() -> None:
         plan(recording, -1)
     with pytest.raises(PlanError, match="'recorded' or 'free'"):
         plan(recording, 1, order="any")  # type: ignore[arg-type]
-    with pytest.raises(GraphError, match="durations are missing"):
-        plan(recording.graph, 1)
     with pytest.raises(PlanError, match="2 or more"):
         frontier(recording, points=1)
 

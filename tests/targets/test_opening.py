@@ -11,6 +11,7 @@ import pytest
 from tensortide.errors import Doubtful, RequestError, TensortideError, WorkloadError
 from tensortide.importers.door import resolve
 from tensortide.request import options
+from tensortide.targets.again import capture_again
 from tensortide.targets.assumptions import assumed
 from tensortide.targets.machines import machines_of, require_distinct
 from tensortide.targets.opening import graph_of, opened, step_of, workload_of
@@ -28,6 +29,16 @@ def reads():
         if loss.item() > 3:
             loss = loss * 2
         loss.backward()
+
+    return step
+"""
+WARNS = """
+import torch, warnings
+
+def warns():
+    def step():
+        warnings.warn("odd layer")
+        return torch.ones(2) + 1
 
     return step
 """
@@ -122,3 +133,13 @@ def test_several_of_this_machine_or_of_none_are_refused() -> None:
         machines_of("2xlocal")
     with pytest.raises(RequestError, match="there is no local:tpu"):
         machines_of("local:tpu")
+
+
+def test_a_step_that_is_captured_again_repeats_no_warning_of_its_program(tmp_path: Path) -> None:
+    (tmp_path / "warns.py").write_text(WARNS)
+    found, asked = resolve(f"{tmp_path / 'warns.py'}:warns"), CaptureRequest()
+    with pytest.warns(UserWarning, match="odd layer"):
+        graph = opened(found, asked).graph
+    again, _ = capture_again(found, asked)
+    assert again is not None
+    assert len(again({}, (), False)) == len(graph)  # a warning is an error in tests

@@ -87,8 +87,8 @@ def test_what_a_module_retains() -> None:
     b.op([out, hidden], [gradient], module=block, phase=Phase.BACKWARD)
     outer, inner = by_module(timeline(b.graph()))
     assert (outer.path, inner.path) == ("(root)", "block")
-    assert inner.retained == 10
-    assert inner.transient == 100
+    assert inner.retained_bytes == 10
+    assert inner.transient_bytes == 100
     assert [(s.start, s.stop, s.effect) for s in inner.segments] == [(0, 1, Effect(10, 17)), (2, 3, Effect(85, 100))]
-    assert (outer.retained, outer.transient) == (15, 100)
+    assert (outer.retained_bytes, outer.transient_bytes) == (15, 100)
     assert [(s.start, s.stop) for s in outer.segments] == [(0, 2), (2, 3)]

@@ -133,7 +133,7 @@ def test_the_section_states_time_interval_bounds_and_rates_of_each(graph: Graph,
         )
     words = " ".join(str(getattr(block, "text", "")) for block in found.blocks)
     assert "Not modelled" in words
-    assert "in 8 of 10 cases" in words
+    assert "80 % interval" in words
 
 
 def test_a_step_with_collectives_of_its_own_exchanges_these_and_no_more() -> None:

@@ -174,7 +174,7 @@ def test_the_source_names_device_and_figures() -> None:
 def test_the_source_owns_up_to_what_it_rests_on() -> None:
     assert "by models of other devices" in estimate(ODD, device("MI300X")).source
     assert "by models of other devices" not in estimate(product(64, 64, 64, "bfloat16"), A100).source
-    assert "from memory" in estimate(ODD, device("GTX 1080")).source
+    assert "unverified" in estimate(ODD, device("GTX 1080")).source
     assert "figures of your own" in estimate(ODD, PLAIN).source
     assert "uncalibrated" in estimate(ODD, device("Intel i9-13900K")).source
     assert "at 70 W it may not hold its clock" in estimate(ODD, device("T4")).source

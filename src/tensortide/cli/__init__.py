@@ -10,12 +10,12 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable, Sequence
-from difflib import SequenceMatcher
 from functools import partial
 from typing import TYPE_CHECKING, NoReturn
 
 from tensortide.cli.console import told
 from tensortide.cli.messages import Error, brief, clean_warnings, without_line_breaks
+from tensortide.cli.scripts import as_script, likely, with_script
 from tensortide.errors import ExitStatus, TensortideError, status_of
 from tensortide.write import reason_of
 
@@ -23,9 +23,6 @@ if TYPE_CHECKING:
     from cyclopts import CycloptsError, UnknownOptionError
 
 __all__ = ["main"]
-
-_ALIKE = 0.75
-"""Likeness of two options from which on one may be meant where the other is typed."""
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -57,7 +54,7 @@ def _run(typed: list[str], exit_: Callable[[int, str, str], NoReturn]) -> None:
     from tensortide.cli.interrupt import heard
 
     try:
-        given = with_script(typed)
+        given = with_script([*typed[1:], "--help"] if typed[:1] == ["help"] else typed)
         with heard() as requests:
             try:
                 application(given)(given, exit_on_error=False, print_error=False)
@@ -70,7 +67,7 @@ def _run(typed: list[str], exit_: Callable[[int, str, str], NoReturn]) -> None:
     except CycloptsError as error:
         exit_(ExitStatus.WRONG, "UsageError", usage(error))
     except TensortideError as error:
-        exit_(status_of(error), type(error).__name__, str(error))
+        exit_(status_of(error), type(error).__name__, f"{error}{as_script(typed, error)}")
     except MemoryError as error:
         exit_(status_of(error), "MemoryError", f"memory ran out{f': {error}' if str(error) else ''}")
     except UnicodeEncodeError as error:
@@ -100,28 +97,6 @@ def _system_error(error: OSError, exit_: Callable[[int, str, str], NoReturn]) ->
     if is_full:
         _exit(ExitStatus.CANNOT, "OSError", f"cannot write to standard output: {reason_of(error)}.")
     raise SystemExit(0) from None
-
-
-def with_script(arguments: list[str]) -> list[str]:
-    """Join the command of a script, which follows ``--``, into one target, and before it each value that begins with a
-    minus sign and a digit to its option.
-
-    Examples:
-        >>> with_script(["time", "mlp", "--machine", "-3xh100"])
-        ['time', 'mlp', '--machine=-3xh100']
-    """
-    place = arguments.index("--") if "--" in arguments else len(arguments)
-    own: list[str] = []
-    for text in arguments[:place]:
-        if re.match(r"-[0-9]", text) and own and re.fullmatch(r"--[a-z-]+", own[-1]):
-            own[-1] += f"={text}"
-        else:
-            own.append(text)
-    if place == len(arguments):
-        return own
-    from tensortide.recorder.script import script_text
-
-    return [*own, "--", script_text(arguments[place + 1 :])]
 
 
 def wants_json(arguments: Sequence[str]) -> bool:
@@ -172,11 +147,11 @@ def usage(error: CycloptsError) -> str:
 
 
 def _unknown_option(what: str, error: UnknownOptionError) -> str:
-    """``what`` is said of an unknown option, but for a suggestion that is not like it: it may be a hyperparameter."""
+    """``what`` is said of an unknown option, with the one that is meant: it may be a hyperparameter."""
     name = (error.token.keyword or error.token.value).partition("=")[0]
-    plain, _, meant = what.partition(" Did you mean ")
-    if SequenceMatcher(None, name, meant.rstrip("?")).ratio() > _ALIKE:
-        return what
-    takes_set = any("--set" in option.names for option in error.argument_collection)
-    may_be = takes_set and re.fullmatch(r"--[A-Za-z]\w*", name)
+    plain = what.partition(" Did you mean ")[0]
+    known = {word for option in error.argument_collection for word in option.names if word.startswith("--")}
+    if meant := likely(name, known):
+        return f"{plain} Did you mean {meant}?"
+    may_be = "--set" in known and re.fullmatch(r"--[A-Za-z]\w*", name)
     return f"{plain} A hyperparameter is set by --set {name[2:]}=VALUE." if may_be else plain

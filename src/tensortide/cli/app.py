@@ -6,46 +6,48 @@ import importlib
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
-from cyclopts import App, Group
+from cyclopts import App
 
 import tensortide
-from tensortide.cli.console import console
+from tensortide.cli.verb import HELP_FLAGS, family
+
+ABOUT = "What does one training step of a model cost, and how do I make it fit?"
 
 
 class Verb(NamedTuple):
-    """A verb: ``module:name`` of its function or App, and the line that it has in ``tensortide --help``."""
+    """A verb: ``module:name`` of its function or App, the line that it has in ``tensortide --help``, and, for those
+    that it begins with, a command to try."""
 
     place: str
     summary: str
+    example: str = ""
 
 
-def _verb(name: str, summary: str) -> Verb:
-    return Verb(f"tensortide.cli.{name}", summary)
+def _verb(name: str, summary: str, example: str = "") -> Verb:
+    return Verb(f"tensortide.cli.{name}", summary, example)
 
 
 VERBS: dict[str, dict[str, Verb]] = {
-    "See it": {
-        "report": _verb("report:report", "What one step costs, in full: printed, and as one page to keep."),
-        "count": _verb("count:count", "FLOPs, MACs, bytes and parameters: by phase, module and op."),
+    "Start here": {
+        "fit": _verb("fit:fit", "Does it fit? If not, what helps?", "fit gpt2 --machine t4"),
+        "report": _verb("report:report", "What one step costs", "report gpt2"),
+        "count": _verb("count:count", "FLOPs, bytes and parameters", "count gpt2"),
+        "time": _verb("time:time_verbs", "How long it takes, op by op", "time gpt2 --machine t4"),
+        "compare": _verb("compare:compare", "How two steps differ, and where", "compare gpt2 gpt2 --set B:batch=4"),
+    },
+    "See more of a step": {
         "memory": _verb("memory:memory", "Memory over the step: its peak, what is resident, what is idle."),
         "metrics": _verb("metrics:metrics", "Named figures of the step in one table; its layer table."),
-        "time": _verb("time:time_verbs", "The time of every op: estimated for a device, or measured."),
         "draw": _verb("draw:draw", "A picture of the step, folded by module where it is large."),
         "capture": _verb("capture:capture", "Save the step to a file that every other verb reads."),
-    },
-    "Make it fit": {
-        "fit": _verb("fit:fit", "Does the step fit, what takes its memory, and what to do."),
-        "run": _verb("run:run", "Train live within a memory budget, bit for bit the same."),
-        "scale": _verb("scale:scale", "The step on many devices: divided how, how fast, at what price."),
-        "plan": _verb("plan:plan", "The fastest way to run the step in less memory, and how good it is."),
-        "place": _verb("place:place", "On which device of a cluster each layer runs, and how good that is."),
-    },
-    "Compare": {
         "check": _verb("check:check", "Fail where a step costs more than it may, or than it did."),
-        "compare": _verb("compare:compare", "Steps beside each other: what differs, where, and whether it may."),
         "formulas": _verb("formulas:formulas", "Costs as formulas in hyperparameters: sweep, solve, project."),
     },
-    "Research": {
+    "Make it fit": {
+        "run": _verb("run:run", "Train live within a memory budget, bit for bit the same."),
+        "plan": _verb("plan:plan", "The fastest way to run the step in less memory, and its bound."),
+        "scale": _verb("scale:scale", "The step on many devices: divided how, how fast, at what price."),
+        "place": _verb("place:place", "The device of a cluster on which each layer runs best."),
         "remat": _verb("remat.app:remat", "Evict and recompute, simulated: policies, budgets, experiments."),
     },
 }
@@ -53,25 +55,13 @@ VERBS: dict[str, dict[str, Verb]] = {
 
 
 def application(arguments: Sequence[str]) -> App:
-    """Make the application for ``arguments``. Verbs that they do not name are listed, and not imported."""
-    app = App(
-        name="tensortide",
-        help="What does one training step of a model cost, and how do I make it fit?",
-        version=tensortide.__version__,
-        help_format="plaintext",
-        suppress_keyboard_interrupt=False,
-        console=console() if not arguments or {"--help", "-h"} & {*arguments} else None,  # else nothing is shown here
-    )
-    app["--help"].group = app["--version"].group = Group("Options", sort_key=len(VERBS))
-    for number, (title, verbs) in enumerate(VERBS.items()):
-        group = Group(title, sort_key=number)
-        for place, (name, verb) in enumerate(verbs.items()):
-            found = _imported(verb) if name in arguments else App(name=name, help=verb.summary)
-            if isinstance(found, App):
-                found.group, found.sort_key = (group,), place
-                app.command(found)
-            else:
-                app.command(found, name=name, group=group, sort_key=place)
+    """Make the application for ``arguments``. Verbs that they do not name are known, and not imported."""
+    app = family("tensortide")
+    app.version, app.suppress_keyboard_interrupt = tensortide.__version__, False
+    app.whole = HELP_FLAGS[-1] in arguments
+    for verbs in VERBS.values():
+        for name, verb in verbs.items():
+            app.command(_imported(verb) if name in arguments else family(name), name=name)
     return app
 
 

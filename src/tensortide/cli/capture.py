@@ -24,10 +24,14 @@ if TYPE_CHECKING:
 class ListRequest(Request):
     """A list of targets in place of a capture."""
 
-    listed: Annotated[bool, Opt("List the built-in examples, or the hyperparameters of one, and exit.", "--list")] = (
-        False
-    )
-    kinds: Annotated[bool, Opt("List the kinds of files that every verb reads, with their options, and exit.")] = False
+    GROUP = "Lists"
+
+    listed: Annotated[
+        bool, Opt("List the built-in examples, or the hyperparameters of one, and exit.", "--list", common=True)
+    ] = False
+    kinds: Annotated[
+        bool, Opt("List the kinds of files that every verb reads, with their options, and exit.", common=True)
+    ] = False
 
     RULES = (exclusive("listed", "kinds"),)
 

@@ -7,6 +7,11 @@ from tensortide.cli.show import Files, OutputRequest, show
 from tensortide.cli.verb import verb
 from tensortide.errors import ExitStatus
 from tensortide.measures.differences.request import CompareRequest, answer
+from tensortide.recorder.script_command import PREFIX
+from tensortide.targets.command import command, typed
+
+PAGE = "compare.html"
+"""The page in the command that writes one."""
 
 
 @verb
@@ -24,5 +29,7 @@ def compare(asked: CompareRequest, files: Files, out: OutputRequest) -> ExitStat
         found = answer(asked, say)
         made = document(found)
         wrote = files.write(made, table="modules" if len(asked.targets) == 2 else "all_metrics")
-    show(made, out, wrote=wrote)
+    first, *rest = sorted(asked.targets, key=lambda one: not one.startswith(PREFIX))
+    whole = command("compare", first, *rest, *typed(asked, "targets"), "--html", PAGE)
+    show(made, out, wrote=wrote, then=[whole] if files.html is None else [])
     return found.status

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import sys
 import threading
 import time
 import warnings
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 from tensortide.cli.messages import one_line, say
 from tensortide.errors import RunWarning
@@ -22,73 +23,137 @@ if TYPE_CHECKING:
 
 LINE_S = 10.0
 """Seconds from one line of progress to the next where standard error is no terminal."""
+STILL_S = 30.0
+"""Seconds after which a line is printed again, if there is no other."""
+_TICK_S = 1.0
+"""Seconds from one look at the clock to the next; a terminal shows nothing before."""
+_END = 30
+"""Characters that are shown of the end of a line that is too long for the terminal."""
 
 
 @contextmanager
 def progress(quiet: bool) -> Iterator[Say]:
-    """Yield a function that shows a message: on a terminal after a second of work, else as a line now and then."""
-    if quiet:
-        yield silent
-    elif sys.stderr.isatty():
-        with _on_terminal() as show:
-            yield show
-    else:
-        with _now_and_then() as show:
-            yield show
+    """Yield a function that shows a message: on a terminal after a second of work, else as a line now and then.
+
+    Standard output is for the answer, which comes later: what a program prints meanwhile goes to standard error.
+    """
+    how = _on_terminal if sys.stderr.isatty() else _now_and_then
+    with nullcontext(silent) if quiet else how() as show, redirect_stdout(sys.stderr):
+        yield show
+
+
+class _Line:
+    r"""The line of progress on a terminal. It is written over by ``\r`` and blanks, which a notebook understands, too,
+    and is gone when it has ended."""
+
+    def __init__(self) -> None:
+        self._stream, self._lock = sys.stderr, threading.RLock()
+        self._width, self._start = 0, time.monotonic()
+        self._text, self._open = "", False
+
+    def show(self, message: str) -> None:
+        """Show a message from the next tick on."""
+        self._text = one_line(message)
+
+    def draw(self) -> None:
+        """Write the line anew."""
+        with self._lock:
+            if not self._text or self._open:
+                return
+            room = shutil.get_terminal_size().columns - 1
+            text = f"{time.monotonic() - self._start:.0f} s: {self._text} ..."
+            if len(text) > room:  # its end says how far it is
+                text = f"{text[: room - _END - 3]}...{text[-_END:]}"
+            self._put(f"\r{text.ljust(self._width)}")
+            self._width = len(text)
+
+    def hide(self) -> None:
+        """Blank the line, so that other text can stand in its place."""
+        with self._lock:
+            if self._width:
+                self._put(f"\r{' ' * self._width}\r")
+            self._width = 0
+
+    def aside(self, stream: TextIO, text: str) -> int:
+        """Write ``text`` to ``stream``, where the line would stand; it comes back below a line that has ended."""
+        with self._lock:
+            self.hide()
+            self._open = not text.endswith("\n") if text else self._open
+            return stream.write(text)
+
+    def _put(self, text: str) -> None:
+        with suppress(OSError):
+            self._stream.write(text)
+            self._stream.flush()
+
+
+class _Aside:
+    """A stream of a program that shows a line of progress on the same terminal."""
+
+    def __init__(self, stream: TextIO, line: _Line) -> None:
+        self._stream, self._line = stream, line
+
+    def write(self, text: str) -> int:
+        """Write ``text`` in place of the line."""
+        return self._line.aside(self._stream, text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextmanager
+def _ticking(tick: Callable[[], None]) -> Iterator[None]:
+    """Call ``tick`` every second while active, in a thread."""
+    ended = threading.Event()
+
+    def watch() -> None:
+        while not ended.wait(_TICK_S):
+            tick()
+
+    thread = threading.Thread(target=watch, daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
 
 
 @contextmanager
 def _on_terminal() -> Iterator[Say]:
-    from rich.console import Console
-    from rich.status import Status
-    from rich.text import Text
-
-    status = Status("", console=Console(stderr=True))
-    late = threading.Timer(1.0, status.start)
-    late.daemon = True
-
-    def show(message: str) -> None:
-        status.update(Text(f"{one_line(message)} ..."))
-        if late.ident is None:
-            late.start()
-
+    line = _Line()
     try:
-        yield show
+        with redirect_stderr(_Aside(sys.stderr, line)), _ticking(line.draw):
+            yield line.show
     finally:
-        late.cancel()
-        status.stop()
+        line.hide()
 
 
 @contextmanager
 def _now_and_then() -> Iterator[Say]:
-    """Yield a function that prints a message as a line, ``LINE_S`` after the last line or the start; of several until
-    then the last."""
+    """Yield a function that prints the latest message as a line, at most every ``LINE_S``, and an unchanged one every
+    ``STILL_S``."""
     start = printed = time.monotonic()
-    latest = ""
-    waiting: threading.Timer | None = None
+    latest = said = ""
+    lock = threading.RLock()
 
-    def print_line() -> None:
-        nonlocal printed, waiting
-        printed, waiting = time.monotonic(), None
-        sys.stderr.write(f"{printed - start:.0f} s: {one_line(latest)}\n")
-        sys.stderr.flush()
+    def look() -> None:
+        nonlocal printed, said
+        with lock:
+            now = time.monotonic()
+            if latest and now - printed >= (STILL_S if latest == said else LINE_S):
+                printed, said = now, latest
+                with suppress(OSError):
+                    sys.stderr.write(f"{now - start:.0f} s: {one_line(latest)}\n")
+                    sys.stderr.flush()
 
     def show(message: str) -> None:
-        nonlocal latest, waiting
+        nonlocal latest
         latest = message
-        left = printed + LINE_S - time.monotonic()
-        if left <= 0 and waiting is None:
-            print_line()
-        elif waiting is None:
-            waiting = threading.Timer(left, print_line)
-            waiting.daemon = True
-            waiting.start()
+        look()
 
-    try:
+    with _ticking(look):
         yield show
-    finally:
-        if waiting is not None:
-            waiting.cancel()
 
 
 class _Told(logging.Handler):
@@ -100,19 +165,22 @@ class _Told(logging.Handler):
 
 @contextmanager
 def told() -> Iterator[None]:
-    """Have what other rooms log, and warnings about live runs, printed as lines while the body runs."""
+    """Have what other rooms log, and warnings about live runs, printed as lines while the body runs. Any other warning
+    is printed once, however often a step is captured."""
     log, handler = logging.getLogger("tensortide"), _Told()
     level = log.level
     log.addHandler(handler)
     log.setLevel(logging.INFO)
     try:
         with warnings.catch_warnings():
-            usual = warnings.showwarning
+            usual, shown = warnings.showwarning, set[tuple[object, ...]]()
 
             def show(message: Warning | str, category: type[Warning], *where: Any, **to: Any) -> None:
+                one = (str(message), category, *where[:2])
                 if issubclass(category, RunWarning):
                     say("warning", message)
-                else:
+                elif one not in shown:
+                    shown.add(one)
                     usual(message, category, *where, **to)
 
             warnings.showwarning = show
@@ -131,10 +199,14 @@ def console() -> Console:
             """Leave the error to whoever prints: the program ends with the status of a broken pipe, not with rich's."""
             raise  # noqa: PLE0704 # rich calls this where it handles the error
 
-    terminal = sys.stdout is not None and sys.stdout.isatty()  # None if it was closed
-    if terminal:
+    if is_terminal():
         return PipeConsole(highlight=False, emoji=False)  # a target called train.py:fire: is no picture
     return PipeConsole(width=100, highlight=False, no_color=True, emoji=False)
+
+
+def is_terminal() -> bool:
+    """Return whether standard output is a terminal."""
+    return sys.stdout is not None and sys.stdout.isatty()  # None if it was closed
 
 
 def is_stdout(path: Path | None) -> bool:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from tensortide.cli.console import progress
 from tensortide.cli.show import OutputRequest, tell
 from tensortide.cli.verb import verb
-from tensortide.reports.drawing.request import DrawRequest, answer, write_picture
+from tensortide.reports.drawing.request import DrawRequest, answer
 
 
 @verb
@@ -15,6 +15,5 @@ def draw(asked: DrawRequest, out: OutputRequest) -> None:
     A large step is folded by module.
     """
     with progress(out.quiet) as say:
-        shown = answer(asked, say)
-    written = write_picture(asked.output, shown)
-    tell({"picture": str(written), "caption": shown.caption}, [f"{shown.caption} -> {written}"], out)
+        found = answer(asked, say)
+    tell({"picture": str(found.path), "caption": found.picture.caption}, [str(found)], out)

@@ -7,19 +7,19 @@ from tensortide.cli.show import Files, OutputRequest, show
 from tensortide.cli.verb import verb
 from tensortide.errors import ExitStatus
 from tensortide.studies.fit.request import FitRequest, answer
+from tensortide.studies.fit.results import Fit
 
 
 @verb
 def fit(asked: FitRequest, files: Files, out: OutputRequest) -> ExitStatus:
     """Say whether the step fits a device, what dominates its memory, and what to do, each with its peak and time.
 
-    --machine may be repeated. Exits with 1 if it fits none of them, with 4 if whether it does depends on how the
-    allocator fills gaps. Ctrl-C ends the search and shows what is known.
+    --machine may be repeated. Exits with 1 if it fits none of them, with 4 if that is unsure. Ctrl-C ends the search
+    and shows what is known.
     """
-    from tensortide.reports.sections.fit import document
-
     with searching(out.quiet) as search:
         found = answer(asked, search)
-    made = document(*found)
-    show(made, out, wrote=files.write(made, table="outcomes" if len(found) == 1 else "machines"))
-    return ExitStatus.of_any(one.status for one in found)
+    made = found.document()
+    wrote = files.write(made, table="outcomes" if isinstance(found, Fit) else "machines")
+    show(made, out, wrote=wrote, then=[found.command])
+    return found.status

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from cyclopts import App
-
 from tensortide.cli.console import progress
 from tensortide.cli.show import Files, OutputRequest
 from tensortide.cli.show import show as show_document
-from tensortide.cli.verb import verb
+from tensortide.cli.verb import family, verb
 from tensortide.formulas import questions
 from tensortide.formulas.formulas import Formulas
 from tensortide.formulas.projection import PPOPP19
@@ -19,10 +17,8 @@ from tensortide.formulas.questions import GrowthRequest, ProjectRequest, ShowReq
 if TYPE_CHECKING:
     from tensortide.reports.blocks import Document
 
-formulas = App(
-    name="formulas",
-    help="Find a step's costs as formulas in its hyperparameters; tabulate, solve and extrapolate them.",
-    help_format="plaintext",
+formulas = family(
+    "formulas", "Find a step's costs as formulas in its hyperparameters; tabulate, solve and extrapolate them."
 )
 
 

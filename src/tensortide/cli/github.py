@@ -21,7 +21,11 @@ SUMMARY = "GITHUB_STEP_SUMMARY"
 class JobRequest(Request):
     """The report to a job of GitHub Actions."""
 
-    summary: Annotated[bool, Opt("Append a summary to that of the job of GitHub Actions, as Markdown.")] = False
+    GROUP = "Output"
+
+    summary: Annotated[
+        bool, Opt("Append the result, as Markdown, to the summary of the job of GitHub Actions.", common=True)
+    ] = False
 
     def file(self) -> Path | None:
         """The file of the summary, if one is asked for. Raises CheckError where there is none."""

@@ -35,7 +35,8 @@ def _of_step(found: StepMemory, asked: MemoryRequest) -> Document:
     from tensortide.reports.sections import Step, recording
     from tensortide.reports.sections.memory import document
 
-    step = Step(found.step.graph, found.step.durations, resolver, top=asked.top, depth=asked.depth)
+    card = asked.step.capture.card
+    step = Step(found.step.graph, found.step.durations, resolver, top=asked.top, depth=asked.depth, card=card)
     made = document(step, allocator=asked.allocator)
     if found.step.recording is None:
         return made

@@ -7,13 +7,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
-from cyclopts import App
-
 from tensortide.cli.console import progress
 from tensortide.cli.interrupt import end_requests, postponed
 from tensortide.cli.search import searching
 from tensortide.cli.show import Files, OutputRequest, show
-from tensortide.cli.verb import verb
+from tensortide.cli.verb import family, verb
 from tensortide.errors import ExitStatus
 from tensortide.reports.drawing.request import picture_file, write_picture
 from tensortide.request import Opt, Request
@@ -21,24 +19,23 @@ from tensortide.studies.placement import comparison, configured, links, scores, 
 from tensortide.studies.placement import examples as example_files
 from tensortide.studies.placement.placed import PlaceRequest, answer
 
-place = App(
-    name="place",
-    help="Place the layers of a network, or the ops of a captured step, on the devices of a cluster: search, compare, "
-    "validate.",
-    help_format="plaintext",
-)
+place = family("place")
 
 
 @dataclass(frozen=True, kw_only=True)
 class PictureRequest(Request):
     """A picture of a placement."""
 
+    GROUP = "Output"
+
     draw: Annotated[
         Path | None,
         Opt(
-            "Draw the placement over the layers, or units: boxes in the colour of their device (.svg).",
+            "Draw the placement (.svg): layers, or units, as boxes in the colour of their device.",
             read=picture_file,
             writes=True,
+            common=True,
+            value="FILE",
         ),
     ] = None
 

@@ -5,15 +5,14 @@
 
 from __future__ import annotations
 
-import shlex
+from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
-from cyclopts import App
 
 from tensortide.cli.search import searching
 from tensortide.cli.show import Files, OutputRequest, show
-from tensortide.cli.verb import verb
+from tensortide.cli.verb import family, verb
 from tensortide.errors import ExitStatus
 from tensortide.importers.door import resolve
 from tensortide.plans import save_plan
@@ -31,9 +30,10 @@ from tensortide.studies.planning.request import (
 )
 from tensortide.studies.remat.budgets import Budget
 from tensortide.studies.torch_file.choice import own_suffix
+from tensortide.targets.command import command
 from tensortide.write import write_files
 
-plan = App(name="plan", help_format="plaintext")
+plan = family("plan")
 
 
 @plan.default
@@ -61,7 +61,7 @@ def under_budget(asked: PlanRequest, files: Files, out: OutputRequest) -> ExitSt
         wrote += write_files({asked.torch: file.text}, replaces=own_suffix(asked.torch))
     if asked.plan is not None and found.plan is not None:
         wrote.insert(0, save_plan(found.plan, asked.plan))
-    links, source = asked.planner.links, recording.source
+    links, source = asked.planner.tiers.links, recording.source
     made = document(found, recording.graph, recording.durations_ns, links=links, source=source, top=asked.top)
     if file is not None:
         made = msgspec.structs.replace(made, sections=(*made.sections, section(file)))
@@ -70,16 +70,16 @@ def under_budget(asked: PlanRequest, files: Files, out: OutputRequest) -> ExitSt
     return step.status
 
 
-def _follow(asked: PlanRequest, found: Planned) -> str:
-    """The command that trains under the plan; what can only be read cannot be run."""
+def _follow(asked: PlanRequest, found: Planned) -> Iterator[str]:
+    """Yield the command that trains under the plan; what can only be read cannot be run."""
     if found.plan is None or not isinstance(resolve(asked.target), Workload):
-        return ""
+        return
     budget, settings = asked.budget, [part for one in asked.step.capture.set for part in ("--set", one)]
     typed = isinstance(budget, Budget) and budget.nbytes is not None and budget.text
     plan_file = "plan.json" if asked.plan is None else str(asked.plan)
     room = ("--budget", typed or str(found.budget_bytes))
-    command = shlex.join(["tensortide", "run", asked.target, *settings, *room, "--policy", plan_file])
-    return command if asked.plan else f"add --plan {plan_file} to write the plan, then {command}"
+    follow = command("run", asked.target, *settings, *room, "--policy", plan_file)
+    yield follow if asked.plan else f"add --plan {plan_file} to write the plan, then {follow}"
 
 
 @plan.command

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, TypedDict, get
 
 import msgspec
 
-from tensortide.cli.console import console, is_stdout, reader_may_leave
+from tensortide.cli.console import console, is_stdout, is_terminal, reader_may_leave
 from tensortide.cli.messages import cleaned, one_line
 from tensortide.errors import OutputError
 from tensortide.request import Opt, Option, Request, options
@@ -87,10 +87,15 @@ _CSV = Format(_check_csv, _write_csv)
 class OutputRequest(Request):
     """Printing of a result, and of the progress to it."""
 
-    json: Annotated[bool, Opt("Print JSON instead of text.")] = False
+    GROUP = "Output"
+
+    json: Annotated[bool, Opt("Print JSON instead of text.", common=True)] = False
     quiet: Annotated[
         bool,
-        Opt("Print no progress, no names of written files, and no standard output of a script.", "--quiet -q"),
+        Opt(
+            "Print the answer alone: no progress, no names of written files, nothing that a script prints.",
+            "--quiet -q",
+        ),
     ] = False
 
 
@@ -101,23 +106,28 @@ class Files(Request):
     They are written in this order: figures first, as there may be nothing to draw.
     """
 
+    GROUP = "Output"
+
     figure: Annotated[
         Path | None,
-        Opt(
-            "Draw the result (.png, .svg, .pdf); or, to a name without a suffix, a folder of each figure.", writes=True
-        ),
+        Opt("Draw the result (.png, .svg, .pdf); to a name without a suffix, a folder of each figure.", writes=True),
         Format(_check_figure, _draw),
     ] = None
     html: Annotated[
         Path | None,
-        Opt("Write one offline HTML page; its folder is made if missing.", writes=True),
+        Opt(
+            "Write one HTML page that works offline, such as step.html; its folder is made if missing.",
+            writes=True,
+            common=True,
+        ),
         _rendered("html", folders=True),
     ] = None
     csv: Annotated[
         tuple[str, ...],
         Opt(
-            "Write the main table; TABLE=FILE another; to a name without a suffix, a folder of all tables. Repeatable.",
+            "Write the main table as CSV; TABLE=FILE another; to a name without a suffix, a folder of all tables.",
             writes=True,
+            value="FILE",
         ),
         _CSV,
     ] = ()
@@ -187,12 +197,20 @@ def tell(data: Mapping[str, object], lines: Iterable[str], out: OutputRequest) -
 
 
 def show(
-    document: Document, out: OutputRequest, *, wrote: Sequence[Path] = (), text: str | None = None, then: str = ""
+    document: Document,
+    out: OutputRequest,
+    *,
+    wrote: Sequence[Path] = (),
+    text: str | None = None,
+    then: Iterable[str] = (),
+    full: bool = False,
 ) -> None:
-    """Print ``document`` as ``out`` asks, then name the files that the verb ``wrote`` and the command to run ``then``;
-    nothing if one of them is stdout.
+    """Print ``document`` as ``out`` asks, then name the files that the verb ``wrote`` and the commands to run ``then``,
+    one a line; nothing if one of them is stdout.
 
-    ``text`` is printed in place of a document that is data only."""
+    ``text`` is printed in place of a document that is data only; ``full``: every section, also where there is an
+    answer. What says yes or no is printed again, last, where it may have left the screen of a terminal.
+    """
     if any(map(is_stdout, wrote)):
         return
     with reader_may_leave():
@@ -201,11 +219,14 @@ def show(
 
             sys.stdout.write(render_json(document))
             return
-        from tensortide.reports.render.terminal import render_terminal
+        from tensortide.reports.render.terminal import render_terminal, render_verdicts
 
-        screen = console()
+        screen, lines = console(), 0
         if text is None:
-            render_terminal(document, screen)
+            lines = render_terminal(document.full() if full else document, screen)
         else:
             screen.print(cleaned(text), markup=False, soft_wrap=True)
-        tell({}, [*(f"wrote {path}" for path in wrote), *([f"next: {then}"] if then else [])], out)
+        after = [*(f"wrote {path}" for path in wrote), *(f"next: {command}" for command in then if command)]
+        tell({}, after, out)
+        if document.verdicts and is_terminal() and lines + len(after) * (not out.quiet) >= screen.height:
+            render_verdicts(document, screen)

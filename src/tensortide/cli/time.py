@@ -5,11 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Annotated
 
-from cyclopts import App
-
 from tensortide.cli.console import progress
 from tensortide.cli.show import Files, OutputRequest, show
-from tensortide.cli.verb import verb
+from tensortide.cli.verb import family, verb
 from tensortide.request import Opt, Request
 from tensortide.studies.timing import calibrate as calibration
 from tensortide.studies.timing import steady as stationarity
@@ -18,15 +16,22 @@ from tensortide.studies.timing.request import TimeRequest, answer
 from tensortide.studies.timing.steady import SteadyRequest
 from tensortide.timing.catalogue import matching
 
-time_verbs = App(name="time", help_format="plaintext")
+time_verbs = family("time")
 
 
 @dataclass(frozen=True, kw_only=True)
 class DevicesRequest(Request):
     """A list of devices in place of times."""
 
+    GROUP = "Lists"
+
     listed: Annotated[
-        bool, Opt("List the devices of the catalogue, or those whose names have these words, and exit.", "--list")
+        bool,
+        Opt(
+            "List the devices of the catalogue, or those whose names have the words of TARGET, and exit.",
+            "--list",
+            common=True,
+        ),
     ] = False
 
 

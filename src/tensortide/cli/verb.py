@@ -5,18 +5,20 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from types import NoneType
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
-from cyclopts import Parameter, Token
+from cyclopts import App, Parameter, Token
 
 from tensortide.errors import ExitStatus, OutputError
 from tensortide.request import Arg, Option, Request, distinct, made, options
 
 Answer = Callable[..., ExitStatus | None]
-_REQUESTS = "requests"
+HELP_FLAGS = ("--help", "-h", "--help-all")
+"""The last one shows every option."""
+_REQUESTS, _OPTIONS = "requests", "options"
 _TYPED = (int, float, NoneType)
 
 
@@ -42,9 +44,35 @@ def verb(answer: Answer) -> Answer:
     command.__signature__ = signature  # type: ignore[attr-defined] # functions may have one of their own
     command.__annotations__ = {one.field.name: _annotation(one) for one in asked}
     command.__name__, command.__module__ = answer.__name__, answer.__module__
-    vars(command)[_REQUESTS] = kinds
+    vars(command).update({_REQUESTS: kinds, _OPTIONS: asked})
     command.__doc__ = "\n\n".join(" ".join(part.split()) for part in (answer.__doc__ or "").split("\n\n"))
     return command
+
+
+class Family(App):
+    """Verbs under one name, whose help is made of their requests; ``whole`` shows every option."""
+
+    whole = False
+
+    def help_print(
+        self,
+        tokens: str | Iterable[str] | None = None,
+        *,
+        console: Annotated[object, Parameter(parse=False)] = None,
+    ) -> None:
+        """Print the first screen, or that of the verb that ``tokens`` name."""
+        from tensortide.cli.help import print_first, print_verb
+
+        names, apps, _ = self.parse_commands(tokens)
+        if names:
+            print_verb(apps[-1], names, whole=self.whole)
+        else:
+            print_first()
+
+
+def family(name: str, about: str = "") -> Family:
+    """Verbs under ``name``, which without a default one are ``about`` something."""
+    return Family(name=name, help=about, help_flags=HELP_FLAGS)
 
 
 def prepare(*requests: Request) -> None:
@@ -66,6 +94,12 @@ def requests_of(command: Answer) -> dict[str, type[Request]]:
     return found
 
 
+def options_of(command: Answer) -> tuple[Option, ...]:
+    """The options of a command of ``verb``, arguments first."""
+    found: tuple[Option, ...] = vars(command)[_OPTIONS]
+    return found
+
+
 def _parameter(one: Option) -> inspect.Parameter:
     name, annotation = one.field.name, _annotation(one)
     if _takes_rest(one):
@@ -84,39 +118,26 @@ def _takes_rest(one: Option) -> bool:
 
 
 def _annotation(one: Option) -> Any:
-    """The type of the option for cyclopts, and how its help shows it. Texts are read by the request."""
+    """The type of the option for cyclopts, and how it is typed. Texts are read by the request."""
     hint, required = one.hint, one.default is dataclasses.MISSING
     # The request reads texts, so that a wrong one is the same error from Python.
     if one.opt.read is not None:
         hint = tuple[str, ...] if one.is_tuple else str if required else str | None
     # a file may be called [1], which is no list in JSON
-    shown: dict[str, Any] = {"json_list": False, "json_dict": False}
-    shown |= {"group": one.group} if one.group else {}
+    typed: dict[str, Any] = {"json_list": False, "json_dict": False}
     if _takes_rest(one):
-        hint, shown["required"] = get_args(hint)[0], required
+        hint, typed["required"] = get_args(hint)[0], required
     # Only a flag that is on needs another to turn it off.
     negative = one.names[0].replace("--", "--no-", 1) if one.default is True else ()
     # Cyclopts would refuse numbers and words in words of its own.
     if one.opt.read is None and all(kind in _TYPED or get_origin(kind) is Literal for kind in one.kinds):
-        shown["converter"] = partial(_typed, one)
+        typed["converter"] = partial(_typed, one)
     if one.names:
-        shown["name"] = one.names
-    return Annotated[
-        hint,
-        Parameter(
-            help=one.opt.help, negative=negative, show=not one.opt.hidden, show_default=_shows_default(one), **shown
-        ),
-    ]
+        typed["name"] = one.names
+    return Annotated[hint, Parameter(negative=negative, **typed)]
 
 
 def _typed(one: Option, _: object, tokens: Sequence[Token]) -> Any:
     """The numbers or words that are typed. Raises RequestError as the request does, from Python."""
     values = tuple(one.typed(token.value) for token in tokens)
     return values if one.is_tuple and not _takes_rest(one) else values[0]
-
-
-def _shows_default(one: Option) -> bool:
-    """Numbers and words are shown unless the text tells them."""
-    value = one.default
-    told = "default" in one.opt.help or not isinstance(value, str | int | float) or isinstance(value, bool)
-    return not told and value != ""

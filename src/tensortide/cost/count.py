@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, field
+from types import NoneType
 from typing import TypeVar
 
 import msgspec
@@ -15,7 +16,7 @@ from tensortide.cost.evaluate import OpCost, Resolver, evaluate, rule_for
 from tensortide.cost.opcall import qualified
 from tensortide.cost.parameters import ModelSizes, model_sizes
 from tensortide.cost.totals import ModuleTotal, Total, chosen_arms, module_tree, total_of
-from tensortide.errors import NoSuchOp, UnknownCost
+from tensortide.errors import NoSuchOp, UnknownCost, check_argument
 from tensortide.expr import Size
 from tensortide.graph.model import Call, Graph, Op, Phase
 from tensortide.graph.trips import guess_text, guessed_trips
@@ -167,6 +168,7 @@ class OpCosts:
     """Evaluates each distinct (call, shapes, sharing of memory) once."""
 
     def __init__(self, graph: Graph, resolver: Resolver | None, known: KnownCosts | None = None) -> None:
+        check_argument("resolver", resolver, (Callable, NoneType), "a function of an op, or None")
         self._graph = graph
         self._resolver = resolver
         known = known or KnownCosts()

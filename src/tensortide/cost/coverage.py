@@ -19,10 +19,10 @@ WAYS = {
     "default": "by default rule",
     "framework": "by the framework's formula",
     "decomposition": "by decomposition",
-    "bound": "by bound",
+    "bound": "approximate",
 }
 """Costs that are not simply those of the op's rule, and the words for them: in no total, one FLOP per output element,
-the framework's formula, that of a decomposition, or a bound."""
+the framework's formula, that of a decomposition, or a bound or an assumption in place of an unknown value."""
 
 
 class OpGroup(msgspec.Struct, frozen=True):

@@ -6,6 +6,7 @@ import difflib
 import inspect
 import keyword
 import re
+from numbers import Integral
 from typing import Annotated
 
 import msgspec
@@ -15,7 +16,7 @@ from tensortide.cost.coverage import OpGroup, shown
 from tensortide.cost.evaluate import Resolver, apply, rule_for
 from tensortide.cost.opcall import OpCall, qualified
 from tensortide.cost.record import Cost
-from tensortide.errors import NoSuchOp
+from tensortide.errors import NoSuchOp, check_argument
 from tensortide.graph.model import Const, Graph, OpView, Tensor, describe
 from tensortide.shown import Show, Shown
 
@@ -119,9 +120,9 @@ def explain(graph: Graph, op: int | str, *, resolver: Resolver | None = None) ->
 
 
 def _find(graph: Graph, op: int | str) -> OpView:
-    if isinstance(op, str) and op.strip().lstrip("-").isdigit():
+    check_argument("op", op, (str, Integral), "the number of an op, or a name such as 'mm'")
+    if not isinstance(op, str) or op.strip().lstrip("-").isdigit():
         op = int(op)
-    if isinstance(op, int):
         if not -len(graph) <= op < len(graph):
             raise NoSuchOp(f"no op {op}: the graph has {len(graph)} ops, 0 to {len(graph) - 1}")
         return graph[op]

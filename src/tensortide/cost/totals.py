@@ -40,7 +40,7 @@ class Total(msgspec.Struct, frozen=True):
         return self.cost.bytes
 
     @property
-    def intensity_flops_per_byte(self) -> Annotated[float | None, Show("FLOP/B")]:
+    def intensity_flops_per_byte(self) -> Annotated[float | None, Show("FLOP/byte")]:
         """FLOPs per byte accessed."""
         return self.flops / self.accessed_bytes if self.accessed_bytes else None
 

@@ -16,6 +16,8 @@ SERIAL_S = 2.0
 class WorkerRequest(Request):
     """The workers that evaluate points."""
 
+    GROUP = "Cores and clusters at work"
+
     threads: Annotated[
         int | None,
         Opt(
@@ -26,7 +28,10 @@ class WorkerRequest(Request):
     ] = None
     cluster: Annotated[
         str | None,
-        Opt(f"Ray cluster to use instead: its address (HOST:PORT, auto), or {LOCAL} to start one on this machine."),
+        Opt(
+            f"Ray cluster to use instead: its address (HOST:PORT, auto), or {LOCAL} to start one on this machine.",
+            value="ADDRESS",
+        ),
     ] = None
 
     @property

@@ -48,7 +48,13 @@ def _symbols(path: Iterable[Follows]) -> set[str]:
 
 
 Along = Annotated[
-    tuple[Follows, ...], Opt("A symbol that depends on others: --path hidden=64*heads. Repeatable.", read=_follows)
+    tuple[Follows, ...],
+    Opt(
+        "A hyperparameter that follows from others: --path hidden=64*heads.",
+        read=_follows,
+        common=True,
+        value="NAME=FORMULA",
+    ),
 ]
 
 
@@ -102,10 +108,18 @@ def _twice(asked: Request) -> str | None:
 class SweepRequest(Request):
     """What are the totals of one step over ranges of its hyperparameters?"""
 
+    GROUP = "The question"
+
     target: Annotated[str, Arg(FORMULAS)]
     over: Annotated[
         tuple[Swept, ...],
-        Opt("Values of a symbol: hidden=256:8192:*2, seq=128:1024:128, batch=1,2,4. Repeatable.", read=_swept),
+        Opt(
+            "Values of a hyperparameter: batch=1,2,4, seq=128:1024:128 (in steps of 128), hidden=256:8192:*2 "
+            "(doubled).",
+            read=_swept,
+            common=True,
+            value="NAME=VALUES",
+        ),
     ]
     workers: WorkerRequest = WorkerRequest()
     step: FormulaRequest = FormulaRequest()
@@ -135,12 +149,16 @@ def answer_sweep(asked: SweepRequest, say: Say = silent) -> tuple[Formulas, Swee
 class SolveRequest(Request):
     """With which value of a hyperparameter does a total reach a target?"""
 
+    GROUP = "The question"
+
     target: Annotated[str, Arg(FORMULAS)]
-    symbol: Annotated[str, Opt("The hyperparameter to solve for.", "--for")]
-    where: Annotated[str, Opt('What it must reach: "peak_bytes <= 24GiB", "flops/bytes >= 19.9".')]
+    symbol: Annotated[str, Opt("Hyperparameter to solve for, such as batch.", "--for", common=True, value="NAME")]
+    where: Annotated[
+        str, Opt("Goal to reach: 'peak_bytes <= 24GiB', 'flops/bytes >= 19.9'.", common=True, value="GOAL")
+    ]
     want: Annotated[
         Literal["largest", "smallest"] | None,
-        Opt("The largest or the smallest value that meets the goal (default: the one that exists)."),
+        Opt("The largest or the smallest value that meets the goal (default: the one that exists).", common=True),
     ] = None
     step: FormulaRequest = FormulaRequest()
 
@@ -170,10 +188,12 @@ def answer_solve(asked: SolveRequest, say: Say = silent) -> tuple[Formulas, Solu
 class GrowthRequest(Request):
     """What does one step cost per parameter as the model grows?"""
 
+    GROUP = "The question"
+
     target: Annotated[str, Arg(FORMULAS)]
-    of: Annotated[str, Opt("The hyperparameter that grows.", "--growth")]
+    of: Annotated[str, Opt("Hyperparameter that grows, such as hidden.", "--growth", common=True, value="NAME")]
     path: Along = ()
-    batch: Annotated[str, Opt("The symbol of the batch (default: batch or b).")] = ""
+    batch: Annotated[str, Opt("The symbol of the batch (default: batch or b).", value="NAME")] = ""
     top: Top = 4
     step: FormulaRequest = FormulaRequest()
 
@@ -203,13 +223,19 @@ def answer_growth(asked: GrowthRequest, say: Say = silent) -> Growing:
 class ProjectRequest(Request):
     """What must a model be to reach an accuracy, and what do a step and an epoch of it take?"""
 
+    GROUP = "The question"
+
     target: Annotated[str, Arg(FORMULAS)]
-    domain: Annotated[Domain, Opt("word_lm, char_lm, nmt, speech or image.", read=domain_of)]
-    growth: Annotated[str, Opt("The hyperparameter that grows.")]
+    domain: Annotated[
+        Domain, Opt("Kind of model: word_lm, char_lm, nmt, speech or image.", read=domain_of, common=True, value="NAME")
+    ]
+    growth: Annotated[str, Opt("Hyperparameter that grows, such as hidden.", common=True, value="NAME")]
     path: Along = ()
-    batch: Annotated[str, Opt("The symbol of the batch; without --set it is chosen.")] = "batch"
-    samples_per_step: Annotated[str, Opt("Samples a step trains on: batch*seq (default: the batch).")] = ""
-    error: Annotated[str, Opt("The error to reach (default: the domain's).")] = ""
+    batch: Annotated[str, Opt("The symbol of the batch; without --set it is chosen.", value="NAME")] = "batch"
+    samples_per_step: Annotated[
+        str, Opt("Samples a step trains on: batch*seq (default: the batch).", value="FORMULA")
+    ] = ""
+    error: Annotated[str, Opt("Error to reach (default: the domain's).", common=True, value="NUMBER")] = ""
     samples: Annotated[
         float | None, Opt("Number of samples to train on, in place of the learning curve's.", above=0)
     ] = None

@@ -61,16 +61,29 @@ def _legal(text: str) -> Legal:
 class DomainRequest(Request):
     """The symbols of a workload's formulas, and its legal settings."""
 
+    GROUP = "Formulas of a workload"
+
     symbols: Annotated[
         str,
-        Opt("Hyperparameters of a workload that stay symbols: batch,seq,hidden. Or all (the integers).", of=WORKLOAD),
+        Opt(
+            "Hyperparameters of a workload to keep as symbols: batch,seq, or all (the integers).",
+            of=WORKLOAD,
+            common=True,
+            value="NAMES",
+        ),
     ] = ""
     condition: Annotated[
-        tuple[str, ...], Opt('A condition that settings must meet: "hidden % heads == 0". Repeatable.', of=WORKLOAD)
+        tuple[str, ...],
+        Opt('A condition that settings must meet: "hidden % heads == 0".', of=WORKLOAD, value="CONDITION"),
     ] = ()
     values: Annotated[
         tuple[Legal, ...],
-        Opt("Legal values of one symbol: --values hidden=64,128,192. Repeatable.", read=_legal, of=WORKLOAD),
+        Opt(
+            "Legal values of one symbol: --values hidden=64,128,192.",
+            read=_legal,
+            of=WORKLOAD,
+            value="NAME=VALUES",
+        ),
     ] = ()
     limit: Annotated[
         float | None,
@@ -79,6 +92,7 @@ class DomainRequest(Request):
             "with --work-limit).",
             least=0,
             of=WORKLOAD,
+            value="SECONDS",
         ),
     ] = None
     work_limit: Annotated[
@@ -115,8 +129,10 @@ class DomainRequest(Request):
 class FormulaFiles(Request):
     """Files of formulas."""
 
+    GROUP = "Output"
+
     formulas: Annotated[
-        Path | None, Opt("Write the formulas to a file that other verbs read.", writes=True, of=WORKLOAD)
+        Path | None, Opt("Write the formulas to a file that other verbs read.", writes=True, of=WORKLOAD, common=True)
     ] = None
     latex: Annotated[Path | None, Opt("Write the totals as LaTeX.", writes=True, of=WORKLOAD)] = None
 
@@ -133,11 +149,17 @@ class FormulaFiles(Request):
 class FormulaRequest(Request):
     """The settings of a step, and the symbols of its formulas."""
 
+    GROUP = "What counts as an error"
+
     set: Settings = ()
     domain: DomainRequest = DomainRequest()
     assume: Assume = ()
     strict: Annotated[
-        bool, Opt("What has no formula or no cost rule, is extrapolated, or cannot be checked is an error.")
+        bool,
+        Opt(
+            "Exit with status 3 if anything has no formula or no cost rule, is extrapolated, or cannot be checked.",
+            common=True,
+        ),
     ] = False
     reading: ReadingRequest = dataclasses.field(default_factory=ReadingRequest)
 

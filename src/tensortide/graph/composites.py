@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tensortide.errors import GraphError
+from tensortide.graph import model
 from tensortide.graph.model import OUTSIDE, Call, count_slots
 
 if TYPE_CHECKING:
@@ -59,6 +60,9 @@ class Composites(msgspec.Struct, frozen=True, gc=False):
         replace = msgspec.structs.replace
         runs = tuple([replace(run, inputs=moved(run.inputs), outputs=moved(run.outputs)) for run in self.runs])
         return Composites(self.calls, runs)
+
+
+vars(model)["Composites"] = Composites  # its Graph names the type, for ``help``; to import it there would be a circle
 
 
 def check_composites(table: Composites, graph: Graph) -> None:

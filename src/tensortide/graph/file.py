@@ -37,7 +37,7 @@ from tensortide.graph.model import (
     Tensor,
     Value,
 )
-from tensortide.graph.validate import validate
+from tensortide.graph.validate import require_graph, validate
 from tensortide.versioned import Format
 from tensortide.write import write_file
 
@@ -86,6 +86,7 @@ _SHARED = [name for name in Graph.__struct_fields__ if name not in ("calls", "co
 
 def save(graph: Graph, path: str | os.PathLike[str]) -> None:
     """Write ``graph`` to ``path``, all or nothing. Raises OutputError if it cannot be written."""
+    require_graph(graph, "save")
     made, numbers = graph.composites, list(_numbers(graph))
     sizes = [(i, number.expr) for i, number in enumerate(numbers) if isinstance(number, Size)]
     expressions = {expr: i for i, expr in enumerate(dict.fromkeys(expr for _, expr in sizes))}

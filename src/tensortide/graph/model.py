@@ -264,6 +264,9 @@ class Graph(Shown, msgspec.Struct, frozen=True, dict=True):
     def __len__(self) -> int:
         return len(self.ops)
 
+    def __str__(self) -> str:
+        return repr(self)  # of a table that has to be counted, a line in a log is none
+
     def __repr__(self) -> str:
         return f"<Graph {self.meta.workload!r:.80}: {len(self.ops):,} ops, {len(self.storages):,} storages>"
 

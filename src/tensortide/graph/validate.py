@@ -11,6 +11,15 @@ from tensortide.graph.model import DTYPE_BYTES, OUTSIDE, Call, Graph, Loop, Tens
 _MOST_BYTES = 1 << 62  # of a tensor, and of all storages together: sums must fit in 64 bits
 
 
+def require_graph(graph: object, function: str) -> None:
+    """Raise GraphError for what is no Graph where a ``function`` of ``tensortide`` takes one."""
+    if not isinstance(graph, Graph):
+        what = "None" if graph is None else f"a {type(graph).__name__}"
+        how = f"tensortide.{function}(tensortide.open({graph!r}).graph)" if isinstance(graph, str) else ""
+        how = how or "tensortide.capture(...), or tensortide.open(...).graph"
+        raise GraphError(f"{function} takes a Graph, not {what}: {how}")
+
+
 def validate(graph: Graph) -> None:
     """Check ``graph``; raises GraphError that says what is wrong and where."""
     spans = _checked_spans(graph)

@@ -1,5 +1,5 @@
 """The one place where it is decided what a target is: a built-in example, a workload, a workload whose function returns
-an object of a framework, or a file that an importer reads.
+an object of a framework, a file that an importer reads, or a step that the caller has: a Graph, a function, an object.
 
 A bare name is an example first. A target with a path separator or a suffix is a path; whose it is shows in its content.
 """
@@ -7,6 +7,7 @@ A bare name is an example first. A target with a path separator or a suffix is a
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
@@ -14,11 +15,12 @@ from typing import Any
 
 from tensortide.errors import GraphFileError, TimesError, WorkloadError
 from tensortide.file_faults import reading
+from tensortide.graph import Graph
 from tensortide.graph.trips import with_trips
 from tensortide.gzipped import MAGIC
 from tensortide.importers import built
 from tensortide.importers.imported import Imported
-from tensortide.importers.table import Importer, importers, no_file
+from tensortide.importers.table import Importer, Options, importers, no_file
 from tensortide.importers.textfile import head
 from tensortide.python_object import is_path, names_object
 from tensortide.recorder.script import Script, ScriptOptions, capture_script, find_script
@@ -43,10 +45,82 @@ class File:
             if not self.importer.has("symbols"):
                 raise WorkloadError(f"{self}: settings go with a workload, or with a file whose sizes have symbols")
             options["symbols"] = values
-        chosen = self.importer.options_of(options, self.path)
-        with reading(self.path, GraphFileError):
-            found = self.importer.read(self.path, chosen)
+        found = self.found(self.importer.options_of(options, self.path))
         return replace(found, graph=with_trips(found.graph, trips))
+
+    def found(self, options: Options) -> Imported:
+        """The step that the importer finds there."""
+        with reading(self.path, GraphFileError):
+            return self.importer.read(self.path, options)
+
+
+@dataclass(frozen=True)
+class Held(File):
+    """A step that the caller has: a Graph, what ``open`` returned, or an object of a framework. ``path`` is its name,
+    and ``importer`` converts it."""
+
+    step: Any
+
+    def found(self, options: Options) -> Imported:
+        """The step as its importer converts it."""
+        assert self.importer.convert is not None
+        return self.importer.convert(self.step, options)
+
+
+def _no_file(path: Path, options: Options) -> Imported:
+    del options
+    raise GraphFileError(f"{path} is no Graph")
+
+
+def _as_graph(step: Graph | Imported, options: Options) -> Imported:
+    if isinstance(step, Graph):
+        return Imported(step)
+    return step if options.durations else replace(step, durations=None, times=None)
+
+
+def _is_graph(step: object) -> bool:
+    return isinstance(step, Graph | Imported)
+
+
+GRAPH = Importer("graph", "a Graph", no_file, _no_file, accepts=_is_graph, convert=_as_graph)
+"""Steps that are captured or read already, as a row of the table."""
+
+
+class NamedTarget(str):
+    """A target's text that carries the object itself."""
+
+    target: Any
+
+
+def as_text(target: Any) -> str:
+    """The text of a ``target``, whatever it is, for a request: ``resolve`` finds the object."""
+    if isinstance(target, str):
+        return target
+    if isinstance(target, Graph | Imported):
+        graph = target if isinstance(target, Graph) else target.graph
+        name = graph.meta.workload or "a Graph"
+    elif isinstance(target, Workload):
+        name = target.name
+    elif isinstance(target, os.PathLike):
+        name = os.fspath(target)
+    else:
+        name = _name(target)
+    found = NamedTarget(name)
+    found.target = target
+    return found
+
+
+def _name(target: Any) -> str:
+    """The text by which another process finds a function, ``package.module:function`` or ``file.py:function``, where it
+    can; else its name."""
+    module, name = getattr(target, "__module__", None), getattr(target, "__qualname__", type(target).__name__)
+    found = sys.modules.get(module) if isinstance(module, str) else None
+    if found is None or getattr(found, name, None) is not target:
+        return str(name)
+    file = getattr(found, "__file__", None)
+    if module == "__main__":
+        return f"{file}:{name}" if file else name
+    return f"{module}:{name}"
 
 
 @dataclass(frozen=True)
@@ -69,20 +143,24 @@ class Built(File):
         return Imported(capture(self.workload.function, hyperparameters=settings, name=self.workload.name))
 
 
-def resolve(target: str | os.PathLike[str]) -> Workload | Script | File:
+def resolve(target: Any) -> Workload | Script | File:
     """Decide what ``target`` is: an example, ``file.py:function``, ``package.module:function``, a script
-    (``-- python train.py --its arguments``), or a file or folder. A function that uses a framework of one of the
-    importers is a Built: it is called, to see what it returns, when it is read.
+    (``-- python train.py --its arguments``), a file or folder; or, from Python, a Graph, a workload function or a step,
+    or an object of a framework. A function that uses a framework of one of the importers is a Built: it is called, to
+    see what it returns, when it is read.
 
     Raises WorkloadError if it is none of these or cannot be loaded, GraphFileError if no importer reads it.
     """
+    if isinstance(target, NamedTarget):
+        return _of_object(target.target, str(target))
+    if not isinstance(target, str | os.PathLike):
+        return _of_object(target, _name(target))
     if not (text := os.fspath(target)):
         raise WorkloadError("a target is missing; tensortide capture --list shows the built-in examples")
     if (script := find_script(text)) is not None:
         return script
     if isinstance(target, str) and (found := find_workload(target)) is not None:
-        takes = built.candidates(found.function) if names_object(target) else ()
-        return Built(Path(target), takes[0], found) if takes else found
+        return _workload(found) if names_object(target) else found
     path = Path(text)
     if (importer := recognize(path)) is not None:
         return File(path, importer)
@@ -122,9 +200,10 @@ def open(
     >>> tensortide.open("torchinductor/model__0_forward_1.0/fx_graph_transformed.py", backward="...").graph
 
     ``target`` is the name of a built-in example, ``file.py:function``, ``package.module:function``, ``--`` and the
-    command of a training script (with the options of ``recorder.script.ScriptOptions``), an object of a framework that
-    one of the importers accepts (an ExportedProgram, an ONNX ModelProto, a JAX function with its arguments, a Keras
-    model, a ``tf.function``), or a file or folder that one of them reads: ``tensortide capture --kinds`` lists these.
+    command of a training script (with the options of ``recorder.script.ScriptOptions``), a Graph, a function that makes
+    a step or runs one, an object of a framework that one of the importers accepts (an ExportedProgram, an ONNX
+    ModelProto, a JAX function with its arguments, a Keras model, a ``tf.function``), or a file or folder that one of
+    them reads: ``tensortide capture --kinds`` lists these.
     A bare name is an example first; with a path separator or a suffix it is a path, and its content says whose it is.
 
     ``real``, ``assume``, ``first_step``, ``device``, ``machine``, ``ranks`` and ``compiled`` are those of
@@ -134,8 +213,6 @@ def open(
 
     Raises WorkloadError if there is no such target or an option does not go with it, and what its reader raises.
     """
-    if not isinstance(target, str | os.PathLike):
-        return _open_object(target, hyperparameters, options)
     found = resolve(target)
     if isinstance(found, File):
         if real or assume or first_step or compiled:
@@ -150,7 +227,7 @@ def open(
         given |= {"device": device, "machine": machine, "ranks": ranks, "compiled": compiled}
         return Imported(capture_script(found, _script_options(found, {**given, **options})))
     if options:
-        raise WorkloadError(f"{target} is a workload: {', '.join(options)} goes with a file")
+        raise WorkloadError(f"{found.name} is a workload: {', '.join(options)} goes with a file")
     from tensortide.recorder import capture
 
     return Imported(
@@ -170,24 +247,34 @@ def open(
     )
 
 
-def _open_object(target: object, symbols: Mapping[str, Scalar] | None, options: dict[str, object]) -> Imported:
-    """Open an object of a framework: by the importer that accepts it."""
-    found = next((importer for importer in importers() if importer.convert and importer.accepts(target)), None)
-    if found is None or found.convert is None:
-        known = "; ".join(importer.kind for importer in importers() if importer.convert)
-        hint = (
-            ": PyTorch's modules and steps go to tensortide.capture(model, inputs), functions of JAX stand with their "
-            "arguments, open((function, arguments))"
-        )
-        raise WorkloadError(
-            f"a {type(target).__name__} is nothing that tensortide opens{hint * callable(target)}. "
-            f"It takes a target, or {known}"
-        )
-    values, trips = found.split(symbols or {})
-    if values:
-        options["symbols"] = values
-    step = found.convert(target, found.options_of(options, Path(type(target).__name__)))
-    return replace(step, graph=with_trips(step.graph, trips))
+def _workload(found: Workload) -> Workload | Built:
+    takes = built.candidates(found.function)
+    return Built(Path(found.name), takes[0], found) if takes else found
+
+
+def _of_object(target: Any, name: str) -> Workload | Script | File:
+    """Decide what an object is. Raises WorkloadError for one that is no step."""
+    if isinstance(target, os.PathLike):
+        return resolve(target)
+    if isinstance(target, Workload):
+        return target
+    rows = (one for one in (GRAPH, *importers()) if one.convert is not None and one.accepts(target))
+    if (row := next(rows, None)) is not None:
+        return Held(Path(name), row, target)
+    if callable(target) and not isinstance(target, type) and not is_module(target):
+        return _workload(Workload(name, target))
+    said = f"a {type(target).__name__} is nothing that tensortide opens"
+    if is_module(target):
+        pairs = "tensortide.fits(model, inputs, gpu=...) or tensortide.capture(model, inputs, loss=..., optimizer=...)"
+        raise WorkloadError(f"{said}: a model of PyTorch stands with its inputs, {pairs}")
+    known = "; ".join(importer.kind for importer in importers() if importer.convert)
+    raise WorkloadError(f"{said}. It takes a target, a Graph, a function that makes a step or runs one, or {known}")
+
+
+def is_module(target: object) -> bool:
+    """Tell whether it is a model of PyTorch, which is not imported for that."""
+    torch = sys.modules.get("torch")
+    return torch is not None and isinstance(target, torch.nn.Module)
 
 
 def _script_options(found: Script, options: Mapping[str, Any]) -> ScriptOptions:

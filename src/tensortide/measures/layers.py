@@ -12,10 +12,11 @@ import msgspec
 
 from tensortide.errors import MetricError, Unavailable
 from tensortide.graph.model import OUTSIDE, Graph, Phase, Role, describe
-from tensortide.measures.defaults.memory import live_results, saved_storages
+from tensortide.measures.defaults.memory import live_results
 from tensortide.measures.subject import Captured, Subject
 from tensortide.shown import Show, Shown
-from tensortide.timelines.resident import home_of
+from tensortide.timelines.module_figures import BY_MODULE, NONE
+from tensortide.timelines.resident import home_of, saved_storages
 
 if TYPE_CHECKING:
     from tensortide.timing import Durations
@@ -75,8 +76,8 @@ def layers(subject: Subject, by: By = "op", batch_size: int | None = None) -> La
     return Layers(by, tuple(rows), found.graph)
 
 
-_SUMS = ("macs", "elementwise_flops", "accessed_bytes", "saved_bytes")
-"""Figures of ops that a module sums up."""
+_SUMS = tuple(name for name in Layer.__struct_fields__ if name in BY_MODULE.values() and name != "ops")
+"""Figures of modules that are columns."""
 
 
 class _Table:
@@ -179,15 +180,16 @@ class _Table:
     def _module(self, module: int, ops: Sequence[int], parameters: Sequence[int]) -> Layer:
         own = [self._row(op, ()) for op in ops]
         forward = [row for row in own if row.phase == Phase.FORWARD]
-        sums: dict[str, Any] = {name: sum(getattr(row, name) or 0 for row in own) for name in _SUMS}
+        path = self.graph.module_path(module)
+        figures = self.captured.modules.get(path, NONE)
+        sums: dict[str, Any] = {name: getattr(figures, name) for name in _SUMS}
         return Layer(
-            path=self.graph.module_path(module),
+            path=path,
             op="" if module == OUTSIDE else self.graph.modules[module].type,
             ops=len(own),
             inputs=forward[0].inputs if forward else "",
             outputs=forward[-1].outputs if forward else "",
-            **self._weights(parameters),
-            **sums,
+            **{**self._weights(parameters), **sums},
             live_bytes=max((row.live_bytes for row in own), default=0),
             time_ns=None if self.times is None else sum(row.time_ns or 0 for row in own),
         )

@@ -12,7 +12,6 @@ function, as our own modules in ``measures/defaults`` do.
 from __future__ import annotations
 
 import copy
-import difflib
 import importlib
 import importlib.metadata
 import inspect
@@ -24,13 +23,17 @@ from typing import Any, TypeAlias, TypeVar
 
 from tensortide.errors import MetricError
 from tensortide.measures.metric import Metric, Missing, Unit, Value
+from tensortide.python_object import near
 
 GROUP = "tensortide.measures"
 ALIASES = {
     "peak": "step_peak",
+    "memory": "step_peak",
+    "peak_memory": "step_peak",
     "parameters": "total_params",
     "params": "total_params",
     "time": "step_time",
+    "step": "step_time",
     "saved": "saved_activations",
     "accessed_bytes": "bytes",
     "parameter_bytes": "model_size",
@@ -145,7 +148,7 @@ class Registry:
     def __getitem__(self, name: str) -> Binding:
         """Return what a name is bound to. Raises UnknownMetric."""
         if name not in self._bindings:
-            raise UnknownMetric(f"there is no metric {name!r}{nearest(name, self._bindings)}")
+            raise UnknownMetric(f"there is no metric {name!r}{near(name, self._bindings)}")
         return self._bindings[name]
 
     @property
@@ -183,7 +186,8 @@ class Registry:
             if old is None or not old.override:
                 found[one.name] = Binding(declared, one, override)
             if old is not None and not old.override and not override and old.function is not declared:
-                warnings.warn(f"{one.name}: {declared.name} replaces {old.function.name}", stacklevel=2)
+                text = f"{one.name}: {declared.name} replaces {old.function.name}; name it otherwise to have both"
+                warnings.warn(text, stacklevel=2)
         self._bindings |= found
         return function
 
@@ -201,7 +205,7 @@ class Registry:
         known = sorted({option for function in functions for option in function.options})
         for option in options:
             if option not in known:
-                raise UnknownMetric(f"no metric takes the option {option!r}{nearest(option, known)}")
+                raise UnknownMetric(f"no metric takes the option {option!r}{near(option, known)}")
 
 
 def values_of(function: MetricFunction, names: Iterable[str], result: Result) -> dict[str, Value]:
@@ -241,14 +245,6 @@ def meant(name: str, units: Mapping[str, Unit]) -> str:
         if found in units and each in (name, name.removesuffix(f"_{units[found]}")):
             return found
     return name
-
-
-def nearest(name: str, known: Iterable[str]) -> str:
-    """Propose the closest of ``known``, and list them, to end a message."""
-    known = [*known]
-    near = difflib.get_close_matches(name, known, n=1)
-    hint = f" (did you mean {near[0]}?)" if near else ""
-    return f"{hint}; there are: {', '.join(known) or 'none'}"
 
 
 def default_registry() -> Registry:

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal
 
-from tensortide.errors import UnknownCost
+from tensortide.errors import ExitStatus, UnknownCost
 from tensortide.graph import Graph
 from tensortide.importers.door import resolve
 from tensortide.measures.compat.figures import Figure, figures, samples
@@ -16,8 +16,9 @@ from tensortide.measures.profiler import Profiler
 from tensortide.measures.status import SUFFIX, Status, load_status
 from tensortide.measures.subject import StepSubject
 from tensortide.progress import Say, silent
-from tensortide.recorder import resolver
 from tensortide.request import Arg, Opt, Request
+from tensortide.shown import Shown
+from tensortide.targets.machines import device_named
 from tensortide.targets.opening import opened
 from tensortide.targets.requests import TARGET, CaptureRequest, Strict, refuse
 from tensortide.timing import Durations
@@ -29,37 +30,56 @@ _STATUS = "saved status"
 class MetricsRequest(Request):
     """What are the metrics of a step?"""
 
+    GROUP = "Which metrics"
+
     target: Annotated[str, Arg(TARGET)]
     layers: Annotated[
         Literal["op", "module"] | None,
-        Opt("Add the layer table: a row for each op, or for each module without those inside it."),
+        Opt("Add the layer table: a row for each op, or for each module without those inside it.", common=True),
     ] = None
     compat: Annotated[
         Literal["deeplite"] | None,
         Opt("Add the figures of deeplite-profiler, and why they differ: of an inference forward."),
     ] = None
-    long: Annotated[bool, Opt("Say what each metric is.", of=("step", _STATUS))] = False
-    exclude: Annotated[tuple[str, ...], Opt("Leave a metric out. Repeatable.", of=("step", _STATUS))] = ()
+    long: Annotated[bool, Opt("Explain what each metric is.", of=("step", _STATUS), common=True)] = False
+    exclude: Annotated[tuple[str, ...], Opt("Leave a metric out.", of=("step", _STATUS), value="METRIC")] = ()
     output: Annotated[
-        Path | None, Opt(f"Write them to a file (NAME{SUFFIX}), for compare.", "--output -o", writes=True)
+        Path | None,
+        Opt(
+            "Save the metrics to a file (NAME.status.json) that tensortide compare reads.",
+            "--output -o",
+            writes=True,
+            common=True,
+            group="Output",
+        ),
     ] = None
     capture: CaptureRequest = CaptureRequest()
     strict: Strict = False
 
 
-class Measured(NamedTuple):
-    """The metrics of a step, its Graph and times, and the tables that are asked for. Of a saved status alone there is
-    no Graph."""
+@dataclass(frozen=True, repr=False)
+class Measured(Shown):
+    """The ``metrics`` of a step, its Graph and times, and the tables that are asked for. Of a saved status alone there
+    is no Graph. ``wrote`` is the file that was asked for."""
 
-    status: Status
+    SECTION = "metrics.of_measured"
+
+    asked: MetricsRequest
+    metrics: Status
     graph: Graph | None = None
     durations: Durations | None = None
     layers: Layers | None = None
     figures: Sequence[Figure] | None = None
+    wrote: tuple[Path, ...] = ()
+
+    @property
+    def status(self) -> ExitStatus:
+        """HOLDS: nothing is asked of the figures."""
+        return ExitStatus.HOLDS
 
 
 def answer(asked: MetricsRequest, say: Say = silent) -> Measured:
-    """Every metric of the target.
+    """Every metric of the target, written where that is asked for.
 
     Raises:
         RequestError: the target is a saved status, and an option goes with a step.
@@ -68,19 +88,28 @@ def answer(asked: MetricsRequest, say: Say = silent) -> Measured:
     """
     if asked.target.endswith(SUFFIX) and Path(asked.target).exists():
         refuse(asked, f"{asked.target} is a saved status", _STATUS)
-        return Measured(load_status(asked.target))
+        return _written(Measured(asked, load_status(asked.target)))
+    if asked.capture.machine is not None:
+        device_named(asked.capture.machine)  # an error for what has no times
     step = opened(resolve(asked.target), asked.capture, say, strict=asked.strict)
-    profiler = Profiler(StepSubject(step.graph, times=step.durations, resolver=resolver))
+    profiler = Profiler(StepSubject(step.graph, times=step.durations))
     for name in asked.exclude:
         profiler.registry[name]
     given: dict[str, Any] = {} if asked.capture.machine is None else {"machine": asked.capture.machine}
     profiler.compute_all(**given)
     if asked.strict and profiler["unknown_ops"]:
         raise UnknownCost(f"--strict: {profiler['unknown_ops']} ops have no cost rule: tensortide count --missing")
-    return Measured(
+    found = Measured(
+        asked,
         profiler.status,
         profiler.subject.captured().graph,
         step.durations,
         None if asked.layers is None else profiler.layers(asked.layers),
         None if asked.compat is None else figures(step.graph, batch=samples(step.graph)),
     )
+    return _written(found)
+
+
+def _written(found: Measured) -> Measured:
+    path = found.asked.output
+    return found if path is None else replace(found, wrote=(found.metrics.save(path),))

@@ -11,10 +11,11 @@ from tensortide.errors import MetricError, Unavailable
 from tensortide.graph.model import Phase
 
 if TYPE_CHECKING:
-    from tensortide.cost import Count, ModelSizes, Resolver
+    from tensortide.cost import Count, ModelSizes
     from tensortide.graph.model import Graph
     from tensortide.measures.data import Data
     from tensortide.timelines import StorageTimeline
+    from tensortide.timelines.module_figures import ModuleFigures
     from tensortide.timing import Durations
 
 
@@ -71,14 +72,13 @@ class Captured:
     """A Graph with its costs and its memory over time, each computed once."""
 
     graph: Graph
-    resolver: Resolver | None = None
 
     @cached_property
     def count(self) -> Count:
         """The costs of the ops."""
-        from tensortide.cost import count
+        from tensortide.targets.counted import count
 
-        return count(self.graph, resolver=self.resolver)
+        return count(self.graph)
 
     @cached_property
     def memory(self) -> StorageTimeline:
@@ -86,6 +86,13 @@ class Captured:
         from tensortide.timelines import timeline
 
         return timeline(self.graph)
+
+    @cached_property
+    def modules(self) -> dict[str, ModuleFigures]:
+        """The own figures of each module that has some, by its path."""
+        from tensortide.timelines.module_figures import figures_by_module, module_trees
+
+        return figures_by_module(module_trees(self.count, self.memory))
 
     @property
     def trains(self) -> bool:
@@ -96,12 +103,10 @@ class Captured:
 class StepSubject:
     """A recorded step: of a workload, a script, a file. ``times`` are those of its ops, where they are known."""
 
-    def __init__(
-        self, graph: Graph, *, times: Durations | None = None, name: str = "", resolver: Resolver | None = None
-    ):
+    def __init__(self, graph: Graph, *, times: Durations | None = None, name: str = ""):
         from tensortide.graph import unrolled
 
-        self._captured = Captured(unrolled(graph), resolver)
+        self._captured = Captured(unrolled(graph))
         self._times = times
         self.name = name or graph.meta.workload
         self.kind: Literal["step", "forward"] = "step"
@@ -137,7 +142,7 @@ class StepSubject:
     def durations(self) -> Durations:
         """The times of the ops. Raises Unavailable where nobody measured or predicted them."""
         if self._times is None:
-            raise Unavailable("no times: predict them with --machine, or measure them")
+            raise Unavailable("no times: predict them with --machine h100 (an assertion: time(h100)), or measure them")
         return self._times
 
     def forward_times_ns(

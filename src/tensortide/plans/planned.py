@@ -8,9 +8,11 @@ import msgspec
 
 from tensortide.plans.model import Plan
 from tensortide.plans.proofs import Proof
+from tensortide.plans.remat.schedule import Recording
 from tensortide.plans.under_budget.idle import Least
 from tensortide.plans.under_budget.known import Rival
-from tensortide.shown import Show
+from tensortide.shown import Show, Shown
+from tensortide.timing.machine import Link
 
 FirstRuns: TypeAlias = Literal["recorded", "free"]
 """Order of the first runs of the ops: that of the recorded step, or any that their dependencies allow."""
@@ -18,7 +20,7 @@ Status: TypeAlias = Literal["fits", "infeasible", "none found"]
 """``fits``: there is a plan; ``infeasible``: it is proved that none of the class fits; ``none found``: neither."""
 
 
-class Planned(msgspec.Struct, frozen=True, kw_only=True):
+class Planned(Shown, msgspec.Struct, frozen=True, kw_only=True):
     """The fastest plan found for a step under ``budget_bytes`` on ``device``.
 
     ``step_ns`` and ``peak_bytes`` are those of ``plan`` as replayed; all three are None unless ``status`` is ``fits``.
@@ -26,9 +28,11 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
     takes less than ``bound_ns``, which ``proof`` proves (``verify``); ``bound_name`` says by what. ``least``: bytes
     that any plan of the class needs. ``source``: where the plan comes from. ``work``: plans that the search evaluated;
     ``complete``: neither the time limit nor ``watch`` has ended it early. ``enough_bytes``: where there is no plan, the
-    least budget for which one was found; None if that was not looked for.
+    least budget for which one was found; None if that was not looked for. ``step`` is what was planned, over these
+    ``links`` (None: a part of a search).
     """
 
+    SECTION = "planned.of_plan"
     status: Status
     plan: Plan | None
     step_ns: Annotated[int | None, Show("Step", at_width=90)]
@@ -48,9 +52,11 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
     complete: bool = True
     search_s: float = 0.0
     enough_bytes: int | None = None
+    step: Recording | None = None
+    links: tuple[Link, ...] = ()
 
     def __repr__(self) -> str:
-        names = ("status", "time_ns", "peak_bytes", "base_ns", "bound_ns", "budget_bytes", "source", "plan")
+        names = ("status", "step_ns", "peak_bytes", "base_ns", "bound_ns", "budget_bytes", "source")
         return f"<Planned {' '.join(f'{name}={getattr(self, name)!r}' for name in names)}>"
 
     @property
@@ -92,13 +98,15 @@ class Planned(msgspec.Struct, frozen=True, kw_only=True):
         return "as above" if given else self.source or self.status
 
 
-class Frontier(msgspec.Struct, frozen=True, kw_only=True):
+class Frontier(Shown, msgspec.Struct, frozen=True, kw_only=True):
     """Plans from the least budget that any was found for to the peak of the recorded step, the smallest budget first.
 
-    Time never rises with the budget.
+    Time never rises with the budget. ``step`` is what was planned.
     """
 
+    SECTION = "frontier.of_frontier"
     points: tuple[Planned, ...]
+    step: Recording | None = None
 
     @property
     def knee(self) -> int:

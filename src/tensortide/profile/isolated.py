@@ -83,7 +83,7 @@ def measure_isolated(
     machine = machine_of(devices, before=machine)
     unknown = len(found.stand_ins)
     source = f"measured op by op, in isolation, on {describe(machine)}: {len(first):,} distinct of {len(graph):,} ops"
-    source += f", {unknown:,} of them estimated" if unknown else ""
+    source += f", {unknown:,} of them inferred" if unknown else ""
     measurement = msgspec.structs.replace(found, machine=machine, ceilings=ceilings if unknown else None)
     return Durations(ns, source, "measured", unknown, identity(graph), measurement)
 

@@ -24,7 +24,7 @@ def capture(
     *,
     hyperparameters: Mapping[str, Scalar] | None = None,
     loss: str | Callable[..., Any] | None = None,
-    optimizer: str | None = None,
+    optimizer: str | Callable[..., Any] | None = None,
     real: bool | None = None,
     assume: Mapping[str, bool | int | float] | None = None,
     first_step: bool = False,
@@ -38,6 +38,8 @@ def capture(
 ) -> Graph:
     """Capture one training step as a Graph, on fake tensors: it allocates nothing and leaves the user's objects as is.
 
+    While it runs, parts of PyTorch are replaced for the whole process; a capture in another thread waits.
+
     ``target`` is one of
 
     - a *workload*: a function with hyperparameters as keyword arguments that builds a model and returns a step
@@ -46,8 +48,9 @@ def capture(
     - a *model* (a module), with ``inputs``: a tensor, a tuple of positional inputs, or a dict of keyword inputs
       (nested structures of tensors are fine). With ``loss`` and ``optimizer`` the step trains; without a loss
       it is inference. ``loss`` is a function of the model's output that returns a scalar, or one of ``"sum"``,
-      ``"mean"`` and ``"output"`` (the output's own ``.loss``, or the output if it is a scalar); ``optimizer`` is
-      ``"sgd"``, ``"adam"``, ``"adamw"`` or any other class of ``torch.optim`` by name.
+      ``"mean"`` (of all its floating-point tensors), ``"output"`` (the output's own ``.loss``, or the output if it is a
+      scalar) and ``"auto"`` (that, or else the mean); ``optimizer`` is ``"sgd"``, ``"adam"``, ``"adamw"`` or any other
+      class of ``torch.optim`` by name, or a function of the parameters that makes one.
     - the *text* of a target as the command line takes it: ``file.py:function``, ``package.module:function``
       or the name of a built-in example.
 
@@ -78,6 +81,7 @@ def capture(
     from tensortide.recorder.building import captured, named, with_assumption
     from tensortide.recorder.cuda_mode import pretended_gpu
     from tensortide.recorder.ranks import as_rank_0
+    from tensortide.recorder.surroundings import alone
 
     if changes and (real or compiled):
         raise WorkloadError("changes are made to eager steps on fake tensors: leave out real and compiled")
@@ -86,7 +90,7 @@ def capture(
     workload = named(target, inputs, loss, optimizer, name, verb="capture")
     say, gpu = progress or (lambda message: None), pretended_gpu(device, machine, real)
     given = dict(hyperparameters or {})
-    with as_rank_0(ranks):
+    with alone(), as_rank_0(ranks):
         how: dict[str, Any] = {"gpu": gpu, "first_step": first_step, "compiled": compiled, "changes": changes}
         graph = captured(workload, given, real, assume, **how, progress=say)
     return graph if ranks is None else with_assumption(graph, f"rank 0 of {ranks}: collectives move no data")

@@ -27,7 +27,7 @@ from tensortide.recorder.eager import EagerStep
 from tensortide.recorder.failure import explained, fits
 from tensortide.recorder.fake_mode import Converter, StepFakeMode, same_paths
 from tensortide.recorder.isolate import Isolation
-from tensortide.recorder.model_step import Loss, step_of_pair
+from tensortide.recorder.model_step import Loss, Optimizer, step_of_pair
 from tensortide.recorder.periods import Periods
 from tensortide.recorder.pretended import Gpu
 from tensortide.recorder.ranks import process_groups
@@ -54,7 +54,7 @@ class Named(NamedTuple):
     is_step: bool
 
 
-def named(target: Any, inputs: Any, loss: Loss, optimizer: str | None, name: str, *, verb: str) -> Named:
+def named(target: Any, inputs: Any, loss: Loss, optimizer: Optimizer, name: str, *, verb: str) -> Named:
     """Resolve ``target``: a workload, a step, a model with ``inputs``, or the text that names a workload.
 
     ``verb`` is for messages. Raises WorkloadError if it cannot be found, CaptureError if it is none of these.
@@ -65,7 +65,7 @@ def named(target: Any, inputs: Any, loss: Loss, optimizer: str | None, name: str
     is_step = isinstance(target, torch.nn.Module)
     if is_step:
         name = name or type(target).__name__
-        target = step_of_pair(target, inputs, loss, optimizer)
+        target, is_step = step_of_pair(target, inputs, loss, optimizer), optimizer is None
     elif inputs is not None or loss is not None or optimizer is not None:
         raise CaptureError("inputs, loss and optimizer go with a model; a workload or step brings its own")
     if not callable(target):
@@ -202,7 +202,7 @@ def captured(
         with built(workload, hyperparameters, **how, progress=progress) as step:
             progress("recording")
             again = functools.partial(record, step, workload, hyperparameters, mode, graphs, first_step=first_step)
-            graph = again()
+            graph = again(counted=lambda ops: progress(f"recording: {ops:,} ops"))
             if mode is not None:
                 mode.values.check()
             if mode is None or changes or not any(reading.in_step for reading in mode.values.readings.values()):
@@ -218,7 +218,7 @@ def captured(
         if real is not None or gpu is not None or assume or changes or not fits(error.resident):
             raise
         reason = error.reason
-    progress("on real tensors")
+    progress("running it for real: it fails on fake tensors")
     graph = attempt(None)
     return with_assumption(graph, f"captured on real tensors; fake ones failed: {reason}")
 
@@ -246,15 +246,17 @@ def record(
     *,
     first_step: bool = False,
     most: int | None = None,
+    counted: Callable[[int], None] | None = None,
 ) -> Graph:
-    """Run ``step`` once and return its Graph. Raises TooManyOps if it has over ``most`` ops."""
+    """Run ``step`` once and return its Graph; ``counted`` receives the number of ops now and then. Raises TooManyOps if
+    it has over ``most`` ops."""
     name = workload.name
     found = Isolation(lambda tensor: tensor)
     found.visit(step)
     tracker = Tracker(found.roots(), compiled)
     how = compiled or EagerStep()
     recorder = how.recorder(tracker.context)
-    recorder.most = most
+    recorder.most, recorder.counted = most, counted
     state = State(recorder, found)
     state.register()
     if mode is None:

@@ -18,6 +18,8 @@ ENGINE = TORCH + str(Path("autograd/graph.py"))
 OPTIMIZERS = TORCH + "optim" + os.sep
 AROUND = (TORCH + "_compile.py", TORCH + str(Path("_dynamo/eval_frame.py")), f"{PACKAGE}recorder{os.sep}compiled.py")
 """Files of the code around the handler of a recorder that is not to be compiled."""
+CAPTURE = f"{PACKAGE}recorder{os.sep}building.py"
+"""The file that calls the step: what is around it is no code of the step."""
 COMPOSITES = f"{PACKAGE}recorder{os.sep}composites.py"
 
 

@@ -27,6 +27,7 @@ from tensortide.graph.model import OUTSIDE, Branch, Module, Phase, Source
 from tensortide.recorder.code_paths import (
     AROUND,
     AUTOGRAD,
+    CAPTURE,
     CHECKPOINT,
     COMPOSITES,
     ENGINE,
@@ -104,12 +105,11 @@ class Tracker:
             self._add_root(name, module)
 
     @property
-    def last(self) -> tuple[str, Source] | None:
+    def last(self) -> tuple[str, Source | None]:
         """Module path and source line of the last forward op, for error messages."""
         module, source, _ = self._last
-        if source == OUTSIDE:
-            return None
-        return (self.modules[module].path if module != OUTSIDE else ""), self.sources[source]
+        path = "" if module == OUTSIDE else self.modules[module].path
+        return path, None if source == OUTSIDE else self.sources[source]
 
     # -- the question the recorder asks ---------------------------------------------------------
 
@@ -280,6 +280,8 @@ class Tracker:
                 if known is None:
                     known = self._source_ids[key] = self._at(code.co_filename, frame.f_lineno, code.co_qualname)
                 return known
+            if code.co_filename == CAPTURE:
+                break
             frame = frame.f_back
         return OUTSIDE
 

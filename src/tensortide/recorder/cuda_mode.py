@@ -16,7 +16,7 @@ from tensortide.recorder import gpu_arguments
 from tensortide.recorder.cuda_kernels import ASSUMED, SHAPES, chosen_kernels
 from tensortide.recorder.fake_mode import StepFakeMode
 from tensortide.recorder.known import KNOWN_NUMEL, forgotten
-from tensortide.recorder.pretended import CPU, CUDA, Gpu, asked_by_engine, pretended, with_true_device
+from tensortide.recorder.pretended import CPU, CUDA, META, Gpu, asked_by_engine, pretended, with_true_device
 from tensortide.recorder.readings import Number
 from tensortide.recorder.remedies import without_gpu
 from tensortide.recorder.standins import is_constant
@@ -35,14 +35,18 @@ from tensortide.timing import device as catalogued
 _NO_KERNEL = "CUDA' backend"
 
 
-class _ToGpu(MetaConverter):  # type: ignore[type-arg]  # before 2.6 it takes none
-    """Describes tensors on the CPU as if they were on the GPU."""
+class _Moved(MetaConverter):  # type: ignore[type-arg]  # before 2.6 it takes none
+    """Describes tensors as if they were elsewhere: those on the devices ``of`` as on the device ``to``."""
+
+    def __init__(self, to: torch.device, *of: torch.device) -> None:
+        super().__init__()
+        self.to, self.of = to, of
 
     def __call__(self, t: torch.Tensor, *args: Any, callback: Any = None, **kwargs: Any) -> Any:
         """As the base class."""
 
         def placed(make: Any, device: Any) -> Any:
-            return callback(make, CUDA if torch.device(device) == CPU else device)
+            return callback(make, self.to if torch.device(device) in self.of else device)
 
         return super().__call__(t, *args, callback=placed, **kwargs)
 
@@ -84,7 +88,8 @@ class CudaFakeMode(StepFakeMode):
         super().__init__(assume, without_gpu(script=script))
         self.gpu, self.machine = gpu, gpu.name
         self.moves_to_gpu = False
-        self._to_gpu = _ToGpu()
+        # A model on the device meta is one that nobody has allocated yet: it will be where the others are.
+        self._to_cpu, self._to_gpu = _Moved(CPU, META), _Moved(CUDA, CPU, META)
         self._on_gpu = False
         """True while an op runs whose results are on the GPU."""
 
@@ -145,9 +150,10 @@ class CudaFakeMode(StepFakeMode):
         """Wrap ``replace``, which makes stand-ins of the user's tensors: on the GPU, once everything is moved there."""
 
         def placed(value: torch.Tensor) -> torch.Tensor:
-            if not self.moves_to_gpu or is_constant(value):
+            if is_constant(value):
                 return replace(value)
-            with self._described_on_gpu():
+            moved = self._to_gpu if self.moves_to_gpu else self._to_cpu
+            with replaced(self.fake_tensor_converter, "meta_converter", moved):
                 return replace(value)
 
         return placed

@@ -217,10 +217,11 @@ def _where(trace: TracebackType | None, tracker: Tracker | None) -> str:
         if not is_internal(code.co_filename):
             text = linecache.getline(code.co_filename, line).strip()[:160]
             place = f"  at {code.co_filename}:{line} in {code.co_qualname}" + (f": {text}" if text else "")
-    if tracker is not None and tracker.last is not None:
+    if tracker is not None:
         path, source = tracker.last
         modules = modules or path
-        place = place or f"  at {source.file}:{source.line} in {source.function}: {source.code}"
+        if source is not None:
+            place = place or f"  at {source.file}:{source.line} in {source.function}: {source.code}"
     return "\n".join(line for line in (place, f"  in module {modules}" if modules else "") if line)
 
 

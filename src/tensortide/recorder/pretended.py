@@ -38,6 +38,7 @@ from tensortide.recorder.torch_compat import (
 from tensortide.timing import Device
 
 CPU = torch.device("cpu")
+META = torch.device("meta")
 CUDA = torch.device("cuda", 0)
 
 

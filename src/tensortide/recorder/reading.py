@@ -34,6 +34,10 @@ _LONGEST = 200
 """Characters of the longest expression that is shown whole."""
 _TESTS = ("POP_JUMP", "JUMP_IF", "UNARY_NOT", "TO_BOOL")
 _SKIPPED = ("CACHE", "EXTENDED_ARG", "NOP", "COPY", "TO_BOOL", "NOT_TAKEN")
+_PRINTS = ("print", "info", "debug", "set_postfix", "set_description", "add_scalar")
+"""Functions and methods that print or log what they are given."""
+_FORMATS = ("format", "round", "exp", "str", "repr")
+"""Those that what is printed passes through."""
 _ENDLESS = ("count", "cycle", "repeat", "iter")
 """Functions whose iterators may have no end."""
 
@@ -55,6 +59,8 @@ class Part(NamedTuple):
     """True if the value of the expression is a truth value, whatever its type."""
     loops: tuple[Loop | ast.expr, ...] = ()
     """The loops around it, the innermost first, comprehensions among them."""
+    printed: bool = False
+    """True if its value goes into a text that is printed or logged, and nowhere else."""
 
 
 def reader(frame: FrameType | None) -> tuple[FrameType | None, bool]:
@@ -96,7 +102,16 @@ def _part(code: CodeType, at: int) -> Part | None:
     around = path[scope:]
     loops = tuple(each for each in reversed(around) if isinstance(each, (*_LOOPS, *_COMPREHENSIONS)))
     tested = _running(code, at)[0].opname.startswith(_TESTS)
-    return Part(_text(node, code), *_wanted(around), tested, loops)
+    return Part(_text(node, code), *_wanted(around), tested, loops, _printed(around, node))
+
+
+def _printed(path: list[ast.AST], read: ast.AST) -> bool:
+    """True if the last statement of ``path`` is a call that prints, and what it does with ``read`` is to format it."""
+    place = max((i for i, each in enumerate(path) if isinstance(each, ast.stmt)), default=0)
+    calls = [each.func for each in path[place:] if isinstance(each, ast.Call) and each is not read]
+    names = [getattr(each, "attr", getattr(each, "id", "")) for each in calls]
+    prints = isinstance(path[place], ast.Expr) and bool(names) and names[0] in _PRINTS
+    return prints and all(name in _FORMATS for name in names[1:])
 
 
 @functools.lru_cache(maxsize=32)

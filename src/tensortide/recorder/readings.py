@@ -46,13 +46,15 @@ TRIED = (Use.NUMBER, Use.CONDITION)
 
 @dataclass
 class Reading:
-    """Readings at one place: the stand-ins, whether the recorded step reads there, and whether it reads integers."""
+    """Readings at one place: the stand-ins, whether the recorded step reads there, whether it reads integers, and
+    whether they are printed, and nothing else."""
 
     place: ReadSite
     use: Use
     values: list[Number] = field(default_factory=list)
     in_step: bool = False
     whole: bool = False
+    printed: bool = False
 
 
 class Verdict(enum.StrEnum):
@@ -107,6 +109,8 @@ def _end(reading: Reading, finding: Finding, said: Sentences) -> tuple[str, list
         return "; a check, which passes", []
     if reading.use is Use.GIVEN:
         return "", []
+    if finding is UNCHECKED and reading.printed:
+        return "; it is only printed", []
     where = {Verdict.DEPENDS: [said.decisive], Verdict.UNCHECKED: [said.untested]}.get(finding.verdict, [])
     return f"; {finding.verdict}" + (f": {finding.seen}" if finding.seen else ""), where
 

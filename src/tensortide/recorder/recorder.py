@@ -41,6 +41,9 @@ _DEVICE = torch.ops.prim.device.default
 _storage_of = torch.Tensor.untyped_storage
 """PyTorch's own method, which a live run replaces to see reads of memory."""
 
+_COUNTED = 1024
+"""Ops from one report of their number to the next."""
+
 
 class _Watch(weakref.ref[Any]):
     """A weak reference to a storage (or storageless tensor), with its address and number."""
@@ -81,6 +84,8 @@ class Recorder(Mode):
         self.storages: list[Storage] = []
         self.paused = False
         self.most: int | None = None
+        self.counted: Callable[[int], None] | None = None
+        """Receives the number of ops now and then."""
         """Most ops to record; None for any number."""
         self.listening: Any = None
         """The dispatch key at which calls of composite ops are seen (``recorder.composites``), None if they are not."""
@@ -140,6 +145,8 @@ class Recorder(Mode):
         context = self.context(len(self.ops))
         if len(self.ops) == self.most:
             raise TooManyOps
+        if self.counted is not None and len(self.ops) % _COUNTED == _COUNTED - 1:
+            self.counted(len(self.ops) + 1)
         self._running += 1
         key = self.listening
         try:

@@ -16,14 +16,14 @@ from torch.nn.modules.module import register_module_forward_hook, register_modul
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
 from torch.utils.data import DataLoader
 
-from tensortide.errors import CaptureError
+from tensortide.errors import CaptureError, WorkloadError, check_argument
 from tensortide.graph.model import Graph
 from tensortide.recorder.building import meta_of
 from tensortide.recorder.fake_mode import StepFakeMode
 from tensortide.recorder.found import caller, existing
 from tensortide.recorder.live_step import LiveStep
 from tensortide.recorder.periods import Periods
-from tensortide.recorder.surroundings import replaced
+from tensortide.recorder.surroundings import alone, replaced
 from tensortide.recorder.torch_compat import LoaderIterator, disable_current_modes
 
 if TYPE_CHECKING:
@@ -60,6 +60,8 @@ class Recording:
         """Assumptions to list in the graph."""
         self.most: int | None = None
         """Most ops of a step; TooManyOps is raised in the program when it has more."""
+        self.alive: Callable[[], None] | None = None
+        """Called now and then while the loop runs."""
         self.error: Exception | None = None
         self._graph: Graph | None = None
         self._on_recorded, self._on_later_hook = recorded, after
@@ -92,6 +94,11 @@ class Recording:
     def done(self) -> bool:
         """True once the step has been recorded, or could not be."""
         return self._done
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """The number of the training step that runs, and of its ops that are recorded."""
+        return self.periods.count + 1, 0 if self._record is None else len(self._record.recorder.ops)
 
     def missed(self) -> str:
         """Explain why no step has been recorded so far, by what was seen."""
@@ -135,6 +142,7 @@ class Recording:
     def __enter__(self) -> Recording:
         self.name = self.name or caller()
         with contextlib.ExitStack() as stack:
+            stack.enter_context(alone())
             stack.callback(self._leave)
             for handle in (
                 register_module_forward_pre_hook(self._forward_starts),
@@ -273,6 +281,8 @@ class Recording:
 
     def _forward_starts(self, module: torch.nn.Module, args: Any) -> None:
         del args
+        if self.alive is not None:
+            self.alive()
         if self._is_over():
             return
         self._called[id(module)] = module
@@ -295,6 +305,8 @@ class Recording:
 
     def _step_ends(self, optimizer: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
         del args, kwargs
+        if self.alive is not None:
+            self.alive()
         if self._record is not None:
             self._record.tracker.optimizer_ends()
         if id(optimizer) in self._stepping:
@@ -368,8 +380,10 @@ def record(function: Callable[P, R] | None = None, *, step: int = 2, name: str =
     continues after it. As a decorator (``@tensortide.record``) of a function that runs one step, or a loop of them, it
     leaves the graph in ``function.recording.graph``.
     """
-    recording = Recording(step, name=name)
-    return recording if function is None else recording(function)
+    check_argument("step", step, (int,), "the number of a training step, from 1 up")
+    if function is not None and not callable(function):
+        raise WorkloadError(f"record takes the function below @tensortide.record, not a {type(function).__name__}")
+    return Recording(step, name=name) if function is None else Recording(step, name=name)(function)
 
 
 def _wrapped(function: Callable[..., Any], around: Callable[..., Any]) -> Callable[..., Any]:

@@ -34,4 +34,5 @@ def without_gpu(*, script: bool) -> Remedy:
     if torch.cuda.is_available():
         how = "without --device and --machine" + ("" if script else ", with --real (real=True)")
         return Remedy("a pretended GPU", f"capture on this machine's own GPU, {how}")
-    return Remedy("a pretended GPU", "capture the CPU's step, with --device cpu (device='cpu')")
+    how = "with --device cpu (tensortide.capture(..., device='cpu'))"
+    return Remedy("a pretended GPU", f"capture the CPU's step, {how}")

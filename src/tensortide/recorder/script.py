@@ -7,7 +7,7 @@ import shlex
 import shutil
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from pathlib import Path
@@ -17,22 +17,12 @@ from msgspec.structs import replace
 
 from tensortide.errors import CaptureError, NotHere, ProgramFailed, TensortideError, WorkloadError
 from tensortide.graph import Graph
+from tensortide.progress import Say, silent
 from tensortide.recorder.readings import Finding, Reading, ReadSite, sentences
+from tensortide.recorder.script_command import PREFIX, is_interpreter, launched
 from tensortide.recorder.script_run import readings_in, runs_of
 from tensortide.recorder.trials import findings, most_ops, ops_of
 
-PREFIX = "-- "
-"""Beginning of a text that is the command of a script."""
-_INTERPRETER = re.compile(r"(python|pypy)[\d.]*(\.exe)?", re.IGNORECASE)
-_LAUNCHERS = frozenset(
-    (
-        *("accelerate", "accelerate.commands.launch", "deepspeed", "horovodrun", "mpirun", "srun", "torchrun"),
-        *("torch.distributed.launch", "torch.distributed.run", "torchrun.py"),
-    )
-)
-"""Commands and modules that start a script in other processes."""
-_PROCESSES = r"(?:--nproc[-_]per[-_]node|--num[-_]processes|--num_gpus|-np|-n)[ =](\d+)"
-"""Their options for the number of processes."""
 _OF_RANK = re.compile(r"KeyError: '(RANK|LOCAL_RANK|WORLD_SIZE|LOCAL_WORLD_SIZE|MASTER_ADDR|MASTER_PORT)'")
 _ENTRY = Path(__file__).with_name("script_entry.py")
 PATIENCE_S = 15.0
@@ -93,17 +83,17 @@ class Script:
         """Name of the script, without its folder."""
         return self.target if self.kind == "module" else Path(self.target).name
 
+    @property
+    def file(self) -> str:
+        """Its file; that of a module, where it is in this folder."""
+        return f"{self.target.replace('.', '/')}.py" if self.kind == "module" else self.target
+
     def __str__(self) -> str:
         return f"{self.target} is a script"
 
     def command(self, request: Path) -> list[str]:
         """The command that runs the script as the file ``request`` asks."""
         return [self.interpreter, *self.flags, str(_ENTRY), str(request), self.kind, self.target, *self.arguments]
-
-
-def script_text(command: Sequence[str]) -> str:
-    """The target text of a script, from the words of its command."""
-    return PREFIX + shlex.join(command)
 
 
 def find_script(target: str) -> Script | None:
@@ -116,25 +106,17 @@ def find_script(target: str) -> Script | None:
     words = shlex.split(target[len(PREFIX) :])
     if not words:
         raise WorkloadError("after -- comes the command of a training script: -- python train.py --its arguments")
-    if _INTERPRETER.fullmatch(Path(words[0]).name):
+    if (started := launched(words)) is not None:
+        ranks = "" if started.ranks == 0 else f"--ranks {started.ranks or 'N'} "
+        raise WorkloadError(f"{started}: {ranks}-- {shlex.join(started.command)}")
+    if is_interpreter(words[0]):
         return _python(_interpreter(words[0]), words[1:])
     if words[0].endswith(".py"):
         return _python(sys.executable, words)
-    if Path(words[0]).name in _LAUNCHERS:
-        raise WorkloadError(_launched(Path(words[0]).name, words[1:]))
     raise WorkloadError(
         f"{words[0]} is no Python script: what it starts cannot be seen. Name the script itself, "
         "as in -- python train.py --its arguments"
     )
-
-
-def _launched(launcher: str, words: Sequence[str]) -> str:
-    """The command to write instead of that of a launcher, which starts other processes."""
-    number = re.search(_PROCESSES, " ".join(words))
-    start = next((i for i, word in enumerate(words) if word.endswith(".py")), None)
-    script = "train.py" if start is None else shlex.join(words[start:])
-    ranks = f"--ranks {number[1]} " if number else "" if launcher.startswith("accelerate") else "--ranks N "
-    return f"{launcher} starts the script in other processes. Name the script itself: {ranks}-- python {script}"
 
 
 def _interpreter(word: str) -> str:
@@ -163,8 +145,6 @@ def _python(interpreter: str, words: Sequence[str]) -> Script:
         if not after and not rest:
             raise WorkloadError("python -m needs the name of a module")
         module = after or rest.pop(0)
-        if module in _LAUNCHERS:
-            raise WorkloadError(_launched(module, rest))
         return Script(interpreter, tuple(flags), "module", module, tuple(rest))
     if not rest or rest[0] == "-":
         raise WorkloadError("the command runs no script: write -- python train.py --its arguments")
@@ -179,20 +159,21 @@ def capture_script(
     options: ScriptOptions = ScriptOptions(),
     *,
     quiet: bool = False,
-    say: Callable[[str], None] = lambda message: None,
+    say: Say = silent,
+    progress: Say = silent,
 ) -> Graph:
     """Run a script, and return the Graph of one of its training steps (see ``tensortide.record``).
 
     The script ends after that step unless it is to keep running. Its output goes to standard error; ``quiet`` discards
-    its standard output. ``say`` receives remarks on how it ended.
+    its standard output. ``say`` receives remarks on how it ended, ``progress`` one now and then on how far it is.
 
     Raises CaptureError if the step was not reached: ProgramFailed if that is the script's fault; NotHere if the
     interpreter cannot record.
     """
-    with runs_of(script, asdict(options), patience_s=options.patience, quiet=quiet) as runs:
+    with runs_of(script, asdict(options), patience_s=options.patience, quiet=quiet, say=progress) as runs:
         moved, ended = False, runs.run()
         if "nothing_on_gpu" in ended.outcome:
-            say(f"{script.name} put nothing on cuda: it ran again with cuda as its default device")
+            say(f"{script.name} put nothing on cuda: it runs again with cuda as its default device")
             moved, ended = True, runs.run(moved=True)
         graph = runs.graph
         if graph is None:
@@ -208,8 +189,30 @@ def capture_script(
             return graph
         readings = readings_in(ended.outcome)
         tried = partial(runs.tried, moved=moved, most=most_ops(len(graph)))
+        progress(f"{script.name} runs again, in silence: does its step depend on the values that it reads?")
         found = findings(ops_of(graph), readings, tried, _MOST_PLACES)
         return _with_findings(graph, readings, found)
+
+
+def announced(script: Script, options: ScriptOptions, size: str = "") -> str:
+    """A sentence on how a script is about to run: on real tensors, or on fake ones, whose values are stand-ins.
+
+    ``size`` is that of a GPU of which nothing else was asked for.
+
+    Raises what ``pretended_gpu`` raises.
+    """
+    import torch
+
+    from tensortide.recorder.cuda_mode import pretended_gpu
+
+    gpu = pretended_gpu(options.device, options.machine, options.real or None)
+    if gpu is not None or options.fake:
+        where = "" if gpu is None else f" of a pretended {f'{size} GPU' if size else gpu.name}"
+        return f"running {script.name} on fake tensors{where}: values that it prints below (losses) are stand-ins"
+    steps = "to its end" if options.keep_running else f"to its step {options.step}"
+    here = "this machine's GPU, if it uses one" if torch.cuda.is_available() else "the CPU"
+    other = "" if options.compiled else "; --machine t4 records it without running its kernels"
+    return f"running {script.name} for real on {here}, {steps}{other}"
 
 
 def _with_findings(graph: Graph, readings: Sequence[Reading], found: Mapping[ReadSite, Finding]) -> Graph:

@@ -13,6 +13,7 @@ import os
 import re
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from importlib.machinery import ModuleSpec, SourceFileLoader
@@ -44,6 +45,8 @@ from tensortide.recorder.values import Trying
 
 _RAISES = 3
 """Most requests to stop that a script may catch; then its process exits at once."""
+_ALIVE_S = 0.2
+"""Seconds from one report to the parent process to the next."""
 
 
 def _mode(request: dict[str, Any]) -> StepFakeMode | None:
@@ -80,9 +83,20 @@ class _Script:
             after=None if request["keep_running"] else self._stop,
         )
         self.recording.most = request.get("most")
+        self.recording.alive = self._alive
+        self._told_at = time.monotonic()
         self._stops = 0
         self._end = SystemExit(0)
         """Raised to end the script after the recorded step; it is no error."""
+
+    def _alive(self) -> None:
+        """Tell the parent process now and then how far the script is."""
+        if time.monotonic() - self._told_at >= _ALIVE_S:
+            self._told_at = time.monotonic()
+            # the script may have replaced what opens files
+            file = os.open(self.request["progress"], os.O_WRONLY | os.O_CREAT, 0o600)
+            os.write(file, "{:12} {:12}".format(*self.recording.progress).encode())
+            os.close(file)
 
     def _recorded(self, recording: Recording) -> None:
         try:
@@ -93,7 +107,8 @@ class _Script:
                     self.outcome["imports"] = [name for name in sys.modules if name.startswith("torch.")]
             elif self.request["moved"]:
                 name = self.request["name"]
-                self.outcome["error"] = f"{name} puts its model on the CPU by name{self._own_option()}"
+                said = f"{name} puts its model on the CPU by name{self._own_option()}"
+                self.outcome["error"] = f"{said}\n--device cpu --fake records the step of the CPU"
             else:
                 self.outcome["nothing_on_gpu"] = True
         except TensortideError as error:

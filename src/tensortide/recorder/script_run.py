@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tensortide.graph import Graph, load
+from tensortide.progress import Say, silent
 from tensortide.recorder.forked_runs import GRACE_S, Forks, signal_of
 from tensortide.recorder.readings import Reading, ReadSite, Use
 from tensortide.recorder.trials import Ran, Trial, ops_of
@@ -26,6 +27,10 @@ _EAGER = {"TORCH_COMPILE_DISABLE": "1", "TORCHDYNAMO_DISABLE": "1"}
 """Environment variables that disable ``torch.compile``, so that the ops of eager execution are recorded."""
 _LONGER, _MORE_S = 3, 15
 """A trial may take so many times as long as the recorded run, and so many seconds more."""
+_POLL_S = 0.2
+"""Seconds from one look at a running script to the next."""
+LIFE_S = 30.0
+"""Seconds from one sign of life of a script to the next."""
 
 
 @dataclass(frozen=True)
@@ -41,14 +46,19 @@ class Runs:
     """Runs a script, any number of times, and keeps the files of the last run in a folder of its own.
 
     ``asked`` are the options of the request, ``patience_s`` the time in which it must end after the recorded step.
+    ``say`` shows now and then how far the script is.
     """
 
-    def __init__(self, script: Script, asked: dict[str, Any], folder: Path, *, patience_s: float, quiet: bool) -> None:
-        self.script, self._patience_s, self._quiet = script, patience_s, quiet
-        self._request, self._graph, self._outcome = (
-            folder / name for name in ("request.json", "step.tide", "outcome.json")
+    def __init__(
+        self, script: Script, asked: dict[str, Any], folder: Path, *, patience_s: float, quiet: bool, say: Say
+    ) -> None:
+        self.script, self._patience_s, self._quiet, self._say = script, patience_s, quiet, say
+        self._request, self._graph, self._outcome, self._progress = (
+            folder / name for name in ("request.json", "step.tide", "outcome.json", "progress")
         )
-        self._asked = {**asked, "graph": str(self._graph), "outcome": str(self._outcome), "name": script.name}
+        files = {"graph": self._graph, "outcome": self._outcome, "progress": self._progress}
+        self._asked = {**asked, **{name: str(file) for name, file in files.items()}, "name": script.name}
+        self._started = self._said = time.monotonic()
         self._environment = {**os.environ, **({} if asked["compiled"] else _EAGER)}
         self._longest_s = 0.0
         self._forks: Forks | None = None
@@ -71,6 +81,7 @@ class Runs:
 
     def tried(self, trial: Trial, *, moved: bool, most: int) -> Ran:
         """Run the script with other values, until its step is recorded or has over ``most`` ops."""
+        self._live("runs again with other values")
         tried = {**trial._asdict(), "places": list(trial.places)}
         request = {**self._begun(moved), "trial": tried, "most": most}
         longest_s = _LONGER * self._longest_s + _MORE_S
@@ -98,8 +109,23 @@ class Runs:
     def _begun(self, moved: bool) -> dict[str, Any]:
         """Remove the files of the last run. Returns the request of another one."""
         self._outcome.unlink(missing_ok=True)
+        self._progress.unlink(missing_ok=True)
         self._graph.unlink(missing_ok=True)
         return {**self._asked, "moved": moved, "trial": None}
+
+    def _live(self, what: str = "") -> None:
+        """Say how far the script is, if nothing was said for long."""
+        now = time.monotonic()
+        if now - self._said < LIFE_S:
+            return
+        self._said = now
+        if not what and self._graph.exists():
+            what = "its step is recorded; it goes on"
+        if not what:
+            words = self._progress.read_text().split() if self._progress.exists() else []
+            step, ops = map(int, words) if len(words) == 2 else (1, 0)  # else it is being written
+            what = f"in step {step}; step {self._asked['step']} is recorded" + (f", {ops:,} ops so far" if ops else "")
+        self._say(f"{self.script.name}: {now - self._started:.0f} s, {what}")
 
     def _found(self) -> dict[str, Any]:
         """Read the outcome of the last run; empty if it wrote none."""
@@ -120,10 +146,11 @@ class Runs:
             try:
                 while True:
                     try:
-                        return process.wait(None if waits and not silent else 0.2), False
+                        return process.wait(_POLL_S), False
                     except subprocess.TimeoutExpired:
-                        if self._graph.exists() and not silent and ends is None:
+                        if self._graph.exists() and not (silent or waits) and ends is None:
                             ends = time.monotonic() + self._patience_s
+                        self._live()
                     if ends is not None and time.monotonic() > ends:
                         process.kill()
                         return process.wait(), True
@@ -144,10 +171,12 @@ def _end(process: subprocess.Popen[bytes], why: BaseException) -> None:
 
 
 @contextlib.contextmanager
-def runs_of(script: Script, asked: dict[str, Any], *, patience_s: float, quiet: bool) -> Iterator[Runs]:
+def runs_of(
+    script: Script, asked: dict[str, Any], *, patience_s: float, quiet: bool, say: Say = silent
+) -> Iterator[Runs]:
     """Have a folder for runs of ``script`` while active."""
     with tempfile.TemporaryDirectory(prefix="tensortide-") as folder:
-        runs = Runs(script, asked, Path(folder), patience_s=patience_s, quiet=quiet)
+        runs = Runs(script, asked, Path(folder), patience_s=patience_s, quiet=quiet, say=say)
         try:
             yield runs
         finally:
@@ -157,6 +186,5 @@ def runs_of(script: Script, asked: dict[str, Any], *, patience_s: float, quiet: 
 def readings_in(outcome: dict[str, Any]) -> list[Reading]:
     """The values that a script read, as its ``outcome`` has them."""
     return [
-        Reading(ReadSite(*each["place"]), Use(each["use"]), each["values"], each["in_step"], each["whole"])
-        for each in outcome["readings"]
+        Reading(**each | {"place": ReadSite(*each["place"]), "use": Use(each["use"])}) for each in outcome["readings"]
     ]

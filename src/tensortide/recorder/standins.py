@@ -76,7 +76,7 @@ def _refuse_lazy(value: torch.Tensor) -> None:
 
 def is_constant(value: torch.Tensor) -> bool:
     """True for a tensor of one element, whose value is kept: an optimizer's counter, say, which Python code reads."""
-    return value.numel() <= 1 and _may_be_known(value)
+    return not torch.nn.parameter.is_lazy(value) and value.numel() == 1 and _may_be_known(value)
 
 
 def _keeps_values(value: torch.Tensor) -> bool:

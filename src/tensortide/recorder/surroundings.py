@@ -5,8 +5,10 @@ from __future__ import annotations
 import contextlib
 import functools
 import logging
+import os
 import random
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterator
 from importlib.abc import MetaPathFinder
@@ -20,6 +22,32 @@ import torch
 from tensortide.collector import no_collection
 from tensortide.recorder.settings import change, snapshot
 from tensortide.recorder.torch_compat import compiled_calls, set_grad_enabled
+
+
+class _Turn:
+    """The lock of what replaces parts of the process."""
+
+    lock = threading.RLock()
+
+
+@contextlib.contextmanager
+def alone() -> Iterator[None]:
+    """Be the only thread that replaces parts of PyTorch and settings of the process: others wait, and each finds them
+    as they were. A thread that has this already may have it again."""
+    with _Turn.lock:
+        yield
+
+
+def _free_in_child() -> None:
+    """In a fork, take the place of a lock that a thread held which is not there."""
+    if _Turn.lock.acquire(blocking=False):
+        _Turn.lock.release()
+    else:
+        _Turn.lock = threading.RLock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_free_in_child)
 
 
 @contextlib.contextmanager
@@ -194,7 +222,13 @@ def _global_generators() -> Iterator[Switch]:
 
 @contextlib.contextmanager
 def global_state() -> Iterator[None]:
-    """Restore random generators and global switches on exit."""
+    """Restore random generators and global switches on exit; other threads that change them wait for it."""
+    with alone(), _state_restored():
+        yield
+
+
+@contextlib.contextmanager
+def _state_restored() -> Iterator[None]:
     drawn = [(put, get()) for get, put in _global_generators()]
     switches, settings = [(get, put, get()) for get, put in _SWITCHES], snapshot()
     try:

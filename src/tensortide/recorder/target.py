@@ -5,12 +5,15 @@ from __future__ import annotations
 import ast
 import inspect
 import re
+import shlex
 from collections.abc import Callable, Iterable
+from contextlib import suppress
+from pathlib import Path
 from typing import Any, NamedTuple
 
-from tensortide.errors import WorkloadError
+from tensortide.errors import RequestError, WorkloadError
 from tensortide.python_object import is_path, load_object, names_object, near
-from tensortide.recorder.suggest import commands
+from tensortide.recorder.suggest import commands, parsed, reads_arguments, runs_alone
 
 Scalar = str | int | float | bool | None
 
@@ -33,10 +36,23 @@ def find_workload(target: str) -> Workload | None:
         return _example(target)
     if not names_object(target):
         return None
+    _refuse_script(target)
     function = load_object(target)
     if not callable(function):
         raise WorkloadError(f"{target} is a {type(function).__name__}, not a function")
     return Workload(target, function)
+
+
+def _refuse_script(target: str) -> None:
+    """Raise RequestError for a function of a script that reads the command line, which here is another program's."""
+    file, _, function = target.rpartition(":")
+    if not file.endswith(".py") or not Path(file).is_file():
+        return
+    with suppress(WorkloadError):  # importing it says what is wrong with the file
+        tree = parsed(file)
+        if runs_alone(tree) and reads_arguments(tree, function):
+            script = f"'-- python {shlex.quote(file)}'"
+            raise RequestError(f"{target} reads the arguments of a script. The target for a step of it is {script}")
 
 
 def workload(target: str) -> Workload:

@@ -172,6 +172,7 @@ ATTRIBUTES: dict[Any, tuple[str, ...]] = {
         *("_backward_hooks", "_base", "_cdata", "_indices", "_is_zerotensor", "_post_accumulate_grad_hooks"),
         *("_typed_storage", "_values", "_version"),
     ),
+    torch.autocast: ("_enabled",),
     torch.UntypedStorage: ("_cdata",),
     torch.nn.Module: ("_buffers", "_parameters"),
     torch.library.Library: ("_destroy",),

@@ -156,13 +156,14 @@ class Values:
             value, use = typed(tensor.dtype, chosen), Use.GIVEN
         elif direct and part.wanted is not None and is_condition:
             value, use = part.wanted, Use.LOOP if part.of_loop else Use.CHECK
-        return self._noted(place, use, value, tensor.dtype)
+        return self._noted(place, use, value, tensor.dtype, printed=part.printed)
 
-    def _noted(self, place: ReadSite, use: Use, value: Number, dtype: torch.dtype) -> Number:
+    def _noted(self, place: ReadSite, use: Use, value: Number, dtype: torch.dtype, *, printed: bool = False) -> Number:
         """Note that ``value`` is read at ``place``. Returns it, or another one if a trial says so."""
         if self.trying is not None:
             return self.trying.value(place, use, value, dtype)
-        reading = self.readings.setdefault(place, Reading(place, use))
+        reading = self.readings.setdefault(place, Reading(place, use, printed=printed))
+        reading.printed &= printed
         if value not in reading.values and len(reading.values) < 4:
             reading.values.append(value)
         reading.in_step |= self._in_step

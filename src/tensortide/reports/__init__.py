@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from numbers import Integral
+from typing import TYPE_CHECKING, Any
+
+from tensortide.errors import check_argument
+from tensortide.recorder import resolver
 
 if TYPE_CHECKING:
+    import os
+
     from tensortide.cost import Resolver
-    from tensortide.graph.model import Graph
     from tensortide.reports.blocks import Document
     from tensortide.timing import Durations
 
@@ -14,28 +19,50 @@ __all__ = ["report"]
 
 
 def report(
-    graph: Graph,
+    target: Any,
     *,
-    durations: Durations | None = None,
+    durations: Durations | str | os.PathLike[str] | None = None,
     top: int = 15,
     depth: int = 3,
     strict: bool = False,
-    resolver: Resolver | None = None,
+    resolver: Resolver | None = resolver,
+    **options: Any,
 ) -> Document:
-    """Report what the step ``graph`` costs: every section that has something to show about it.
+    """Report what the step ``target`` costs: every section that has something to show about it.
+
+    >>> tensortide.report("train.py:mlp", machine="t4")  # doctest: +SKIP
 
     The loops of a graph that has some are written out: every iteration counts, in costs and in memory over time. The
-    Document prints itself with rich and shows itself in a notebook; ``tensortide.reports.render`` has its other forms.
+    Document prints its answer, and shows it in a notebook; ``.full()`` has every section in its place, ``.page()`` is
+    the page, and ``tensortide.reports.render`` has the other forms.
 
     Args:
-        durations: of the ops; without them the axis of curves is the number of the op.
+        target: a Graph, or any other target.
+        durations: of the ops, or a file of them; of a Graph without them the axis of curves is the number of the op.
         top: rows that text shows of each list.
         depth: levels of modules that text shows.
         strict: an op without a cost rule is an error (UnknownCost).
-        resolver: asked for the cost of ops that have no rule; see ``tensortide.cost.count``.
+        resolver: asked for the cost of ops that have no rule (default: PyTorch); see ``tensortide.count``.
+        options: of the capture and the times of any other target, as the command line has them (``machine``, ``set``,
+            ``device``, ...).
     """
-    from tensortide.graph import unrolled
-    from tensortide.reports.sections import Step, sections_of
+    from dataclasses import replace
 
-    step = Step(unrolled(graph), durations, resolver, strict, top, depth)
-    return step.document(*sections_of(step))
+    from tensortide.graph import Graph, unrolled
+    from tensortide.reports.sections import Step, report_of
+    from tensortide.timing import Durations
+
+    check_argument("top", top, (Integral,), "a number of rows, 0 or more", least=0)
+    check_argument("depth", depth, (Integral,), "a number of levels, 0 or more", least=0)
+    known = durations if isinstance(durations, Durations) else None
+    if isinstance(target, Graph) and not options and durations is known:
+        return report_of(Step(unrolled(target), known, resolver, strict, top, depth))
+    from tensortide.importers.door import as_text
+    from tensortide.reports.request import ReportRequest, answer
+    from tensortide.targets.keywords import request_of
+    from tensortide.targets.requests import TimedRequest
+
+    given = options if durations is known else {**options, "durations": durations}
+    step = request_of("report", TimedRequest, given)
+    found = answer(ReportRequest(target=as_text(target), step=step, top=top, depth=depth, strict=strict))
+    return report_of(replace(found, resolver=resolver, durations=known or found.durations))

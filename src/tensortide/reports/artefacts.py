@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from rich.console import Console
 
 import tensortide
 from tensortide.placements.nets.assignments import assignment_text
@@ -22,7 +21,7 @@ from tensortide.reports.drawing.tree import MOST_BOXES
 from tensortide.reports.pictures import Axis, Points, Scatter
 from tensortide.reports.render.archive import render_animation, render_archive
 from tensortide.reports.render.figure import render_figure
-from tensortide.reports.render.terminal import render_terminal
+from tensortide.reports.render.terminal import render_text
 from tensortide.reports.render.trace import render_trace
 from tensortide.reports.sections.placement import of_configured
 from tensortide.studies.placement.optimizers import GeneticArguments, MapElitesArguments
@@ -71,7 +70,7 @@ def _files(done: ConfiguredRun, made: Document) -> Iterator[tuple[str, str | byt
 def _log(done: ConfiguredRun, made: Document) -> str:
     """The document as text, and what the configuration asks to print besides."""
     out = io.StringIO()
-    render_terminal(made, Console(file=out, width=100, highlight=False, no_color=True))
+    out.write(render_text(made))
     config, run = done.config, done.placed.run
     if config.benchmark_solution and done.second is None:
         out.write("\nThe solution was not measured: no function that measures it was given (--by).\n")

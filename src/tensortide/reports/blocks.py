@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING, Literal, TypeAlias, TypeVar
 
 import msgspec
 
+from tensortide.python_object import near
 from tensortide.reports.base import Block as Block
 from tensortide.reports.base import Data, Ints, NoteKind, Strings, check_named
 from tensortide.reports.base import UnitName as UnitName
@@ -32,6 +33,8 @@ from tensortide.reports.pictures import Curve, Scatter, Spans
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions, RenderResult
+
+    from tensortide.reports.render.html import Page
 
 T = TypeVar("T")
 
@@ -206,6 +209,8 @@ class Section(Data, frozen=True):
 class Document(Data, frozen=True, kw_only=True):
     """Sections under one title. ``subtitle`` are lines below it; ``settings`` name what the step was made with.
 
+    A terminal and a cell of a notebook show ``answer``, where there is one, in place of the sections; every other
+    medium has the sections, and ``full()`` shows them everywhere.
     ``schema_version`` changes when a reader of the old form could misread the new one.
     """
 
@@ -215,6 +220,7 @@ class Document(Data, frozen=True, kw_only=True):
     subtitle: Strings = ()
     settings: dict[str, Value] = msgspec.field(default_factory=dict)
     sections: tuple[Section, ...]
+    answer: Section | None = None
 
     def __post_init__(self) -> None:
         if len({section.key for section in self.sections}) < len(self.sections):
@@ -229,18 +235,44 @@ class Document(Data, frozen=True, kw_only=True):
 
         yield from parts(self, options)
 
-    def _repr_html_(self) -> str:
-        from tensortide.reports.render.html import render_frame
+    def __str__(self) -> str:
+        from tensortide.reports.render.terminal import render_text
 
-        return render_frame(self)
+        return render_text(self)
+
+    def _repr_html_(self) -> str:
+        from tensortide.reports.render.cell import render_cell
+
+        return render_cell(self)
+
+    def full(self) -> Document:
+        """Return the Document that shows all its sections, also where it would show its answer."""
+        return msgspec.structs.replace(self, answer=None)
+
+    def page(self) -> Page:
+        """Return the page: a notebook shows it in a frame, and ``.save("step.html")`` writes it."""
+        from tensortide.reports.render.html import Page
+
+        return Page(self)
+
+    @property
+    def shown(self) -> tuple[Section, ...]:
+        """The sections that a terminal and a cell show."""
+        return self.sections if self.answer is None else (self.answer,)
+
+    @property
+    def verdicts(self) -> tuple[Note, ...]:
+        """The notes in these that say yes or no."""
+        notes = (block for section in self.shown for block in section.blocks if isinstance(block, Note))
+        return tuple(note for note in notes if note.kind in ("verdict", "failure"))
 
     def summary(self) -> str:
         """Return the title, then the verdict or else the first facts, on one line."""
         from tensortide.reports.render.values import fact_text
 
         blocks = [block for section in self.sections for block in section.blocks]
-        verdicts = [block.text for block in blocks if isinstance(block, Note) and block.kind in ("verdict", "failure")]
         facts = [fact for block in blocks if isinstance(block, Facts) for fact in block.shown if not fact.level]
+        verdicts = [note.text for note in self.verdicts]
         chosen = verdicts[:1] or [f"{fact.label} {fact_text(fact)}" for fact in facts[:3]]
         return shorten(": ".join(part for part in (self.title, ", ".join(chosen)) if part), 160, placeholder="...")
 
@@ -249,12 +281,7 @@ class Document(Data, frozen=True, kw_only=True):
 
 
 def _named(key: str, known: Mapping[str, T], what: str) -> T:
-    """The one called ``key``; else say which there are, the nearest first."""
+    """The one called ``key``; else say which it may be, or which there are."""
     if key not in known:
-        from difflib import get_close_matches
-
-        from tensortide.measures.registry import nearest
-
-        near = get_close_matches(str(key), known, len(known) or 1, 0.0)
-        raise KeyError(f"there is no {what} called {key!r}{nearest(str(key), near)}")
+        raise KeyError(f"there is no {what} called {key!r}{near(str(key), known)}")
     return known[key]

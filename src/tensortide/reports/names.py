@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass
 from functools import cache
-from itertools import groupby
 from pathlib import PurePath
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias
 
-from tensortide.cost.count import phase_of as phase_of
 from tensortide.graph.effects import only_allocates
-from tensortide.graph.model import OUTSIDE_PATH, ROOT_PATH, UNKNOWN_DEVICE, Graph, Tensor, describe
+from tensortide.graph.model import OUTSIDE_PATH, ROOT_PATH, UNKNOWN_DEVICE, Graph, describe
+from tensortide.graph.module_paths import pattern
 from tensortide.graph.roles import looks
 from tensortide.reports.pictures import Series
 from tensortide.reports.render.values import short, tidy
 from tensortide.shown import Show
-from tensortide.timelines.resident import storage_homes
+from tensortide.timelines.resident import storage_homes, widest_tensors
 
 if TYPE_CHECKING:
     from tensortide.timelines import Idleness, Life
 
 NOWHERE = ("", OUTSIDE_PATH)
 """Paths of what is in no module."""
-_NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
 
 
 def signatures(graph: Graph) -> tuple[str, ...]:
@@ -43,57 +40,11 @@ def source_place(graph: Graph, index: int) -> str:
     return "" if index < 0 else f"{PurePath(graph.sources[index].file).name}:{graph.sources[index].line}"
 
 
-def widest_tensors(graph: Graph) -> dict[int, str]:
-    """Dtype and shape of the largest tensor in each storage: what the storage is, for a reader."""
-    widest: dict[int, Tensor] = {}
-    for tensor in graph.tensors:
-        known = widest.get(tensor.storage)
-        if known is None or tensor.region_bytes > known.region_bytes:
-            widest[tensor.storage] = tensor
-    return {storage: describe(tensor) for storage, tensor in widest.items()}
-
-
 def storage_texts(graph: Graph) -> list[str]:
     """Name every storage for a reader: as the model does, or by its tensor and the op that makes it."""
     widest, births = widest_tensors(graph), [storage.birth for storage in graph.storages]
     makers = ["before" if birth is None else short(graph[birth].name) for birth in births]
     return [one.name or f"{widest.get(i, 'bytes')} of {makers[i]}" for i, one in enumerate(graph.storages)]
-
-
-def pattern(path: str) -> str:
-    """``path`` with every number that is a whole name replaced by ``*``."""
-    return _NUMBER.sub("*", path)
-
-
-def shared(paths: Sequence[str]) -> str:
-    """The parts common to ``paths`` of one pattern, ``*`` where they differ: ``h.*.0`` of ``h.1.0`` and ``h.2.0``."""
-    levels = zip(*(path.split(".") for path in set(paths)), strict=False)
-    return ".".join(names[0] if len(set(names)) == 1 else "*" for names in levels)
-
-
-def numbered(paths: Sequence[str]) -> str:
-    """The names of one pattern, their numbers as ranges: ``h.0-2,5.mlp``; ``*`` where the ranges are many.
-
-    Examples:
-        >>> numbered(["h.0.mlp", "h.1.mlp", "h.2.mlp", "h.5.mlp"])
-        'h.0-2,5.mlp'
-    """
-    levels = zip(*(path.split(".") for path in paths), strict=False)
-    return ".".join(_level(sorted(set(names), key=_natural)) for names in levels)
-
-
-def _natural(name: str) -> tuple[int, str]:
-    return (int(name), "") if re.fullmatch(r"\d+", name) else (-1, name)
-
-
-def _level(names: Sequence[str]) -> str:
-    if len(names) == 1:
-        return names[0]
-    numbers = [int(name) for name in names if name.isdigit()]
-    runs = [[n for _, n in run] for _, run in groupby(enumerate(numbers), lambda pair: pair[1] - pair[0])]
-    if len(numbers) < len(names) or len(runs) > 3:
-        return "*"
-    return ",".join(f"{run[0]}-{run[-1]}" if len(run) > 1 else str(run[0]) for run in runs)
 
 
 def role_series(by_role: Mapping[str, Any]) -> tuple[Series, ...]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Generic, TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 
 from tensortide.differences import Amounts, Both, Node, Pair, Together, Values, match
+from tensortide.graph.module_paths import as_one
 from tensortide.reports.blocks import Column, Fact, Table, UnitName
+from tensortide.reports.folding import Folding
 from tensortide.reports.of_records import fields, value_of
 from tensortide.reports.render.values import fact_text, value_text
 
@@ -132,10 +134,11 @@ def folded(root: Pair[A], names: Sequence[str], depth: int, exactly: Sequence[st
     Numbered siblings that differ alike in the first amount, and in those called ``exactly`` by as much, are one row,
     and a node that only encloses one that differs shares its row.
     """
-    return [*_Folder(root, names, exactly).rows(root, depth)]
+    rules = _Folder(root, names, exactly)
+    return [Together(some, name, level) for some, name, level in rules.rows(rules.inside([root]), depth)]
 
 
-class _Folder(Generic[A]):
+class _Folder(Folding[Pair[A]]):
     def __init__(self, root: Pair[A], names: Sequence[str], exactly: Sequence[str]) -> None:
         self.names = names
         pairs = [*root.walk()]
@@ -152,36 +155,27 @@ class _Folder(Generic[A]):
             if pair.own[0] != pair.own[1] or not self.differing.isdisjoint(pair.children):
                 self.differing.add(pair)
 
-    def rows(self, root: Pair[A], depth: int) -> Iterator[Together[A]]:
-        """Yield the rows of what is inside the root."""
-        for group in self._below([root]):
-            yield from self._rows(group, 0, depth, "")
+    def only_encloses(self, some: Sequence[Pair[A]]) -> bool:
+        """Tell whether only what is inside of nodes differs."""
+        return some[0].kind == "changed" and all(pair.own[0] == pair.own[1] for pair in some)
 
-    def _rows(self, members: Sequence[Pair[A]], level: int, depth: int, prefix: str) -> Iterator[Together[A]]:
-        """Yield a row for nodes that differ alike, then those inside them."""
-        below, first, name = self._below(members), members[0], prefix + _name(members)
-        own = any(pair.own[0] != pair.own[1] for pair in members)
-        if len(below) == 1 and not own and first.kind == "changed":
-            yield from self._rows(below[0], level, depth, "" if name.startswith("(") else f"{name}.")
-            return
-        yield Together(members, name, level)
-        if level < depth and first.kind not in ("added", "removed"):
-            for group in below:
-                yield from self._rows(group, level + 1, depth, "")
+    def name(self, some: Sequence[Pair[A]]) -> str:
+        """Name pairs by the numbers of both sides, where they differ."""
+        sides = ([pair.a for pair in some], [pair.b for pair in some])
+        names = ([node.name for node in nodes if node is not None] for nodes in sides)
+        return " → ".join(dict.fromkeys(as_one(one) for one in names if one))
 
-    def _below(self, members: Sequence[Pair[A]]) -> list[list[Pair[A]]]:
-        """Group the children of all members that differ, position by position, the largest difference first."""
-        groups: list[list[Pair[A]]] = []
-        for same in zip(*(pair.children for pair in members), strict=True):
-            if self.differing.isdisjoint(same):
-                continue
-            if groups and self._alike(groups[-1][-1], same[0]):
-                groups[-1].extend(same)
-            else:
-                groups.append(list(same))
+    def inside(self, some: Sequence[Pair[A]]) -> list[list[Pair[A]]]:
+        """Group what differs, the largest difference first; nothing inside nodes that one side alone has."""
+        groups = [] if some[0].kind in ("added", "removed") else super().inside(some)
         return sorted(groups, key=lambda group: -self._weight(group))
 
-    def _alike(self, one: Pair[A], other: Pair[A]) -> bool:
+    def stands(self, same: Sequence[Pair[A]]) -> bool:
+        """Tell whether one of several pairs differs."""
+        return not self.differing.isdisjoint(same)
+
+    def alike(self, one: Pair[A], other: Pair[A]) -> bool:
+        """Tell whether two numbered pairs differ alike."""
         if not (one.name[:1].isdigit() and other.name[:1].isdigit() and self.shapes[one] == self.shapes[other]):
             return False
         a, b = (pair.values(self.names[0]).difference or 0 for pair in (one, other))
@@ -191,14 +185,3 @@ class _Folder(Generic[A]):
         """The largest share of an amount's difference that a group has."""
         sums = [Together(group).values(name).difference or 0 for name in self.names]
         return float(max(abs(value) / scale for value, scale in zip(sums, self.scale, strict=True)))
-
-
-def _name(pairs: Sequence[Pair[A]]) -> str:
-    """Name nodes that are folded: by the range of their numbers, of both sides where they differ."""
-    if len({pair.name for pair in pairs}) == 1:
-        return pairs[0].name
-    sides = [
-        sorted(int(node.name) for node in some if node is not None)
-        for some in zip(*((p.a, p.b) for p in pairs), strict=True)
-    ]
-    return " → ".join(dict.fromkeys(f"[{numbers[0]}-{numbers[-1]}]" for numbers in sides if numbers))

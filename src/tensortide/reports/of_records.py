@@ -76,6 +76,8 @@ def column(kind: type, rows: Sequence[Any], name: str, **changes: Any) -> Column
     path, key, field = _found(kind, name)
     unit, show = field.unit, field.show
     values = tuple(value_of(row, path, unit) for row in rows)
+    if {int, str} <= {*field.kinds} and values and all(type(value) is int for value in values):
+        unit = "number"  # of what has a name or else a number: numbers are aligned as such
     signs = {side: _signs(rows, path, getattr(show, side)) for side in ("before", "after")}
     if show.times:
         counts = (_inner(row, [*path[:-1], show.times]) for row in rows)

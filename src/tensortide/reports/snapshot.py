@@ -14,8 +14,8 @@ from operator import itemgetter
 from typing import Any, TypeAlias
 
 from tensortide.graph.model import Graph
-from tensortide.reports.names import widest_tensors
 from tensortide.timelines import timeline
+from tensortide.timelines.resident import widest_tensors
 
 Frame: TypeAlias = dict[str, str | int]
 Record: TypeAlias = dict[str, Any]

@@ -12,12 +12,14 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
+from numbers import Integral
 from pathlib import Path
+from types import NoneType
 from typing import TYPE_CHECKING, Any, get_args
 
 import torch
 
-from tensortide.errors import PlanError, RunError, SlowBudget
+from tensortide.errors import PlanError, RunError, SlowBudget, check_argument
 from tensortide.graph import Graph, unrolled
 from tensortide.importers.door import open as opened
 from tensortide.memory.accumulate import accumulate_apart, sums_in_place
@@ -91,6 +93,8 @@ class Budget:
         transfers: TransferMode = "overlapped",
         clock: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
+        check_argument("check", check, (bool, Integral), "True, False or a number N, for every N-th storage")
+        check_argument("offload_dir", offload_dir, (str, os.PathLike, NoneType), "the path of a folder, or None")
         if check < 0:
             raise RunError(f"cannot check every {check}-th storage: True checks all, and N > 0 every N-th")
         self.device = device_of(device).device
@@ -339,6 +343,8 @@ def _graph_of(given: Graph | str | os.PathLike[str] | None) -> Graph | None:
 
 def _decision(given: str | os.PathLike[str] | Policy | Plan) -> tuple[Policy, Plan | None, str]:
     """The policy, the plan to be followed if there is one, and what decides is called."""
+    if not isinstance(given, str | os.PathLike | Plan) and not hasattr(given, "name"):
+        raise RunError(f"a policy is a name, a policy, a plan or the path of one, not a {type(given).__name__}")
     found = decision(given)
     if isinstance(found, Plan):
         return named(DEFAULT_POLICY), found, "the plan" if isinstance(given, Plan) else str(given)

@@ -80,8 +80,8 @@ class Follower(StepMatch):
             policy = self.runtime.engine.policy.name
             warnings.warn(
                 f"{self.name} does not say what to do here: at op {op} of {len(self.expected)} it expects {expected}, "
-                f"and {came} came. For the rest of the step {policy} decides; the next one is followed again. This is "
-                "said once.",
+                f"and {came} came. For the rest of the step {policy} decides; the next one is followed again. If "
+                "the step has changed, plan it again. This is said once.",
                 PlanLeft,
                 stacklevel=2,
             )

@@ -30,7 +30,7 @@ from tensortide.run.tables import NOTHING
 from tensortide.run.traffic import Traffic, measured_traffic, predicted_traffic
 from tensortide.run.usage import COUNTED, Usage
 from tensortide.shown import Show
-from tensortide.timelines import Difference, Figures, Took, diff, mean_figures, mean_times, timeline
+from tensortide.timelines import Difference, KindTime, TimelineFigures, diff, mean_figures, mean_times, timeline
 from tensortide.timelines.events import Kind
 from tensortide.timing.machine import Link, Machine
 
@@ -196,13 +196,13 @@ class Compared:
     not; it is part of both peaks. ``traffic``: of each copy engine, predicted and measured, where the plan moves
     storages, over ``links`` as fast as they are here while nothing else runs."""
 
-    predicted: Figures
-    measured: Figures
+    predicted: TimelineFigures
+    measured: TimelineFigures
     status: Status
     steps: int
     elsewhere_bytes: int
     difference: Difference | None
-    times: tuple[Node[Took], Node[Took]] | None
+    times: tuple[Node[KindTime], Node[KindTime]] | None
     traffic: tuple[Mapping[str, Traffic], Mapping[str, Traffic]] | None = None
     links: tuple[Link, ...] = ()
 
@@ -294,7 +294,9 @@ def elsewhere_bytes(step: LiveStep) -> int:
     return step.before_bytes - timeline(step.recorded, device=step.device, workspace=False).start_bytes
 
 
-def _played(steps: Sequence[LiveStep], budget_bytes: int, policy: Policy) -> tuple[Figures, Status, Sequence[Timeline]]:
+def _played(
+    steps: Sequence[LiveStep], budget_bytes: int, policy: Policy
+) -> tuple[TimelineFigures, Status, Sequence[Timeline]]:
     """Play each of ``steps`` with its own durations, which are those that the policy went by."""
     runs = [
         Simulator(recorded(step.recorded, step.durations_ns), workspace=step.workspace, device=step.device).run(

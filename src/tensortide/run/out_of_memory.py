@@ -137,8 +137,8 @@ def _warn(runtime: Residence, what: Any, before: int) -> None:
     runtime.lowered_from = before
     warnings.warn(
         f"{what} found no memory left on {runtime.device} under a budget of {format_bytes(before)}: tensors were "
-        f"evicted, it ran again, and the budget is {format_bytes(runtime.engine.budget)} from now on. This is said "
-        "once.",
+        f"evicted, it ran again, and the budget is {format_bytes(runtime.engine.budget)} from now on. A budget "
+        "of that or less avoids it. This is said once.",
         BudgetLowered,
         stacklevel=2,
     )

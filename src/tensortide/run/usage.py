@@ -21,7 +21,7 @@ class Usage(Shown):
     ops: Annotated[int, Show("Ops")]
     evictions: Annotated[int, Show("Evictions")]
     recomputations: Annotated[int, Show("Recomputations")]
-    base_ns: Annotated[int, Show("its own ops", level=1)]
+    base_ns: Annotated[int, Show("ops of the program", level=1)]
     """Time of the ops of the program."""
     recompute_ns: Annotated[int, Show("recomputed ops", level=1)]
     arguments_ns: Annotated[int, Show("assembling their arguments", level=1)]
@@ -48,6 +48,6 @@ class Usage(Shown):
         return self.recompute_ns + self.arguments_ns
 
     @property
-    def overhead_ns(self) -> Annotated[int, Show("everything else", level=1)]:
+    def overhead_ns(self) -> Annotated[int, Show("between ops", level=1)]:
         """Rest of the time that the budget was open: the program's own work between ops, and bookkeeping."""
         return max(0, self.open_ns - self.base_ns - self.recomputation_ns - self.search_ns)

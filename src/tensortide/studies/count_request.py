@@ -6,14 +6,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated, NamedTuple, TypeAlias
 
-from tensortide.cost import Count, Coverage, Explanation, Missing, count, explain, missing
+from tensortide.cost import Cost, Count, Coverage, Explanation, Missing, count, explain, missing
 from tensortide.cost.differences import Comparison
+from tensortide.cost.evaluate import How
 from tensortide.cost.table import Table, table_of
 from tensortide.errors import GraphFileError, RequestError
+from tensortide.expr import Size
 from tensortide.file_faults import reading
 from tensortide.formulas.request import DomainRequest, FormulaFiles
 from tensortide.formulas.result import Symbolic
-from tensortide.graph import unrolled
+from tensortide.graph import OpView, unrolled
 from tensortide.graph.plain import plain
 from tensortide.graph.sizes import known_sizes
 from tensortide.importers.door import File, resolve
@@ -31,9 +33,15 @@ OURS = "tensortide"
 class CountRequest(Request):
     """What does one step cost?"""
 
+    GROUP = "Ops and their rules"
+
     target: Annotated[str, Arg(TARGET)]
-    explain: Annotated[str, Opt("Explain the cost of one op, by index or name: 42, mm, aten.mm.")] = ""
-    missing: Annotated[bool, Opt("List the ops without a cost rule, each with a rule to complete.")] = False
+    explain: Annotated[
+        str, Opt("Explain the cost of one op, by its index or name: 42, mm, aten.mm.", common=True, value="OP")
+    ] = ""
+    missing: Annotated[bool, Opt("List the ops that have no cost rule, each with a rule to complete.", common=True)] = (
+        False
+    )
     depth: Depth = 3
     top: Top = 15
     capture: CaptureRequest = CaptureRequest()
@@ -92,6 +100,7 @@ def answer(asked: CountRequest, say: Say = silent) -> Counted:
         capture.require(workload)
         return asked.domain.derived(workload, asked, say=say)
     found = resolve(asked.target)
+    capture.require(found)
     refuse(asked, *described(found))
     if asked.explain or asked.missing:
         return _rules(opened(found, capture, say, exact=True, durations=False), asked.explain)
@@ -99,10 +108,16 @@ def answer(asked: CountRequest, say: Say = silent) -> Counted:
         return Tabulated(found.path.name, _theirs(found, asked))
     read = opened(found, capture, say, exact=True, strict=asked.strict, durations=False)
     if isinstance(found, File) and (found.importer.tables or asked.ops or read.graph.loops or _is_open(read, capture)):
-        counted = count(read.graph, strict=asked.strict)
+        counted = count(read.graph, strict=asked.strict, resolver=_of_numbers)
         table = table_of(counted, read.symbols or known_sizes(read.graph))
         return Tabulated(found.path.name, table, counted)
     return count(unrolled(plain(read.graph)), strict=asked.strict, resolver=resolver)
+
+
+def _of_numbers(op: OpView) -> tuple[Cost, How] | None:
+    """As ``resolver``, of an op whose sizes are numbers: the cost that it finds is no formula."""
+    sizes = (size for tensor in (*op.inputs, *op.outputs) for size in tensor.shape)
+    return None if any(isinstance(size, Size) for size in sizes) else resolver(op)
 
 
 def _is_open(read: Imported, asked: CaptureRequest) -> bool:

@@ -33,39 +33,73 @@ _NO_POLICY = "a program runs a plan without a policy"
 class RunRequest(Request):
     """Steps to run under a limit, and the policy that keeps them within it."""
 
+    GROUP = "The budget and the policy"
+
     target: Annotated[str, Arg("file.py:function, package.module:function or an example.")]
     budget: Annotated[
-        str, Opt("Most memory for tensors: 8GiB, auto, or 60% of the memory of the device.", read=str)
+        str,
+        Opt(
+            "Memory that tensors may take: 8GiB, 60% of the memory of the device, or auto, what is free.",
+            read=str,
+            value="BUDGET",
+            common=True,
+        ),
     ] = ""
-    least: Annotated[bool, Opt("Search for the least budget of a step, simulated and then confirmed by live runs.")] = (
-        False
-    )
+    least: Annotated[
+        bool, Opt("Find the smallest budget that works: simulated first, then confirmed by live runs.", common=True)
+    ] = False
     policy: Annotated[
-        str, Opt("Eviction policy: dtr-eq, lru, dtr-eq+sqrt, ...; FILE.py:NAME; or a plan to follow (.json).")
+        str,
+        Opt(
+            "Eviction policy: dtr-eq, lru, dtr-eq+sqrt, ..., your own as FILE.py:NAME, or a plan to follow as "
+            "FILE.json.",
+            common=True,
+            value="POLICY",
+        ),
     ] = DEFAULT_POLICY
-    steps: Annotated[int, Opt("Steps to measure, of each kind.", least=1)] = 3
+    steps: Annotated[int, Opt("Steps to measure, of each kind.", least=1, common=True, group="The run")] = 3
     plain: Annotated[
-        bool, Opt("Also run ordinary steps, to compare with; omit them if the step fits only under a budget.")
+        bool,
+        Opt(
+            "Also run ordinary steps, to compare with; omit them if the step fits only under a budget.", group="The run"
+        ),
     ] = True
     set: Settings = ()
-    real: Annotated[bool, Opt("Capture on real tensors if the step is captured too; it always runs on real ones.")] = (
-        False
-    )
+    real: Annotated[
+        bool,
+        Opt(
+            "Capture on real tensors if the step is captured too; it always runs on real ones.",
+            group="The step and its capture",
+        ),
+    ] = False
     device: Annotated[
         str | None,
-        Opt("Device to build the workload on and whose memory to limit: cpu, cuda, cuda:1 (default: a GPU if any)."),
+        Opt(
+            "Device to build the workload on and whose memory to limit: cpu, cuda, cuda:1 (default: a GPU if any).",
+            common=True,
+            value="DEVICE",
+            group="The step and its capture",
+        ),
     ] = None
     check_writes: Annotated[
-        bool, Opt("Look for writes that a budget cannot see and for ops that do not repeat; slow.", "--check")
+        bool,
+        Opt(
+            "Look for writes that a budget cannot see and for ops that do not repeat; slow.", "--check", group="The run"
+        ),
     ] = False
     offload_dir: Annotated[
-        Path | None, Opt("Folder for what a plan moves to a drive (default: that of temporary files).")
+        Path | None, Opt("Folder for what a plan moves to a drive (default: that of temporary files).", value="FOLDER")
     ] = None
     transfers: Annotated[
         Literal["overlapped", "serial"], Opt("Whether ops go on while a plan's transfers run, or wait for each.")
     ] = "overlapped"
-    compare: Annotated[bool, Opt("Show what the simulator predicts beside what was measured.")] = False
-    plan: Annotated[Path | None, Opt("Write the last step, as it ran, as a plan.", writes=True)] = None
+    compare: Annotated[
+        bool, Opt("Show what the simulator predicts beside what is measured.", common=True, group="The run")
+    ] = False
+    plan: Annotated[
+        Path | None,
+        Opt("Write the last step to a file, as it ran, as a plan.", writes=True, common=True, group="Output"),
+    ] = None
     compiled: Annotated[bool, Opt("Plan the step and run the plan as one generated program, without a policy.")] = False
 
     RULES = (

@@ -13,7 +13,7 @@ from tensortide.importers.imported import Imported
 from tensortide.memory import ALLOCATORS, EXACT
 from tensortide.progress import Say, silent
 from tensortide.request import Arg, Opt, Request, exclusive, needs
-from tensortide.targets.durations import timed
+from tensortide.targets.durations import timed, timed_on_cards
 from tensortide.targets.opening import graph_of
 from tensortide.targets.requests import TARGET, CaptureRequest, Depth, TimedRequest, Top
 from tensortide.timelines import Idleness, idleness
@@ -30,7 +30,12 @@ def _allocator(name: str) -> str:
 class IdleRequest(Request):
     """How long is memory idle, and what is worth moving away or recomputing?"""
 
-    idle: Annotated[bool, Opt("Show idle intervals of memory, and what is worth moving away or recomputing.")] = False
+    GROUP = "Idle memory"
+
+    idle: Annotated[
+        bool,
+        Opt("Show how long memory is idle between uses, and what is worth moving away or recomputing.", common=True),
+    ] = False
     link: Annotated[
         Link,
         Opt(
@@ -47,7 +52,10 @@ class IdleRequest(Request):
     ] = None
     compare: Annotated[
         str | None,
-        Opt("With --idle: compare with another target, or with other settings of this one (batch=16,seq=512)."),
+        Opt(
+            "With --idle: compare with another target, or with other settings of this one (batch=16,seq=512).",
+            value="TARGET",
+        ),
     ] = None
 
     RULES = tuple(needs(name, "idle") for name in ("link", "mode", "compare"))
@@ -57,12 +65,20 @@ class IdleRequest(Request):
 class MemoryRequest(Request):
     """How much memory does one step take, when, and for what?"""
 
+    GROUP = "The allocator"
+
     target: Annotated[str, Arg(TARGET)]
     allocator: Annotated[
-        str, Opt(f"Also replay the step on an allocator: {', '.join(ALLOCATORS)}.", read=_allocator)
+        str,
+        Opt(
+            "Also replay the step on an allocator: exact, cpu, cuda or pages.",
+            read=_allocator,
+            common=True,
+            value="NAME",
+        ),
     ] = EXACT.name
     against: Annotated[
-        str | None, Opt("For a memory snapshot: the target predicted beside it, whose --set are given.")
+        str | None, Opt("For a memory snapshot: the target predicted beside it, whose --set are given.", value="TARGET")
     ] = None
     idle: IdleRequest = IdleRequest()
     depth: Depth = 3
@@ -100,7 +116,7 @@ def answer(asked: MemoryRequest, say: Say = silent) -> StepMemory | list[IdleMem
             each.append(_other(asked.target, asked.idle.compare, asked.step.capture))
         return [_idle(target, capture, asked, say) for target, capture in each]
     if asked.against is None:
-        return StepMemory(timed(resolve(asked.target), asked.step, say=say))
+        return StepMemory(timed_on_cards(resolve(asked.target), asked.step, say=say))
     step = timed(
         resolve(asked.target), TimedRequest(times=asked.step.times), say=say
     )  # the others are of the prediction

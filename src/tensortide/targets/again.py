@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from tensortide.importers.door import Built, File
+from tensortide.importers.door import Built, File, Held
 from tensortide.recorder import capture
 from tensortide.recorder.script import Script
 from tensortide.recorder.target import Workload, workload
@@ -24,9 +25,11 @@ if TYPE_CHECKING:
 def capture_again(found: Workload | Script | File, asked: CaptureRequest) -> tuple[Capture | None, str]:
     """A function that captures the step again, or why there is none."""
     if isinstance(found, Script):
-        return None, "a script is run once: name a function that makes its step (FILE.py:FUNCTION)"
+        return None, "a script runs once: name a function that makes its step, FILE.py:FUNCTION"
     if isinstance(found, Built):
         return None, "changes are made to steps of PyTorch"
+    if isinstance(found, Held):
+        return None, "a Graph has no step to capture again: give the function that it was captured from"
     if isinstance(found, File):
         return None, "a file has no step to capture again: name the workload that it was captured from"
     if asked.real or asked.compiled:
@@ -45,19 +48,21 @@ class Again:
         return _named, (self.workload.name, self.asked)
 
     def __call__(self, settings: Mapping[str, Scalar], changes: Sequence[Change], first: bool) -> Graph:
-        """Capture with these settings and changes; the very first step if ``first``."""
+        """Capture with these settings and changes; the very first step if ``first``. What the program warns of is known
+        from the first capture."""
         asked = self.asked
-        return capture(
-            self.workload.function,
-            hyperparameters=settings,
-            name=self.workload.name,
-            changes=changes,
-            first_step=first or asked.first_step,
-            ranks=asked.ranks,
-            assume=assumed(asked.assume),
-            device=asked.device,
-            machine=asked.kernels,
-        )
+        with warnings.catch_warnings(action="ignore"):
+            return capture(
+                self.workload.function,
+                hyperparameters=settings,
+                name=self.workload.name,
+                changes=changes,
+                first_step=first or asked.first_step,
+                ranks=asked.ranks,
+                assume=assumed(asked.assume),
+                device=asked.device,
+                machine=asked.kernels,
+            )
 
 
 def _named(name: str, asked: CaptureRequest) -> Again:

@@ -53,6 +53,8 @@ def timed(
     durations must be of this graph. ``reading`` are options of an importer.
     """
     capture, times = asked.capture, asked.times
+    if capture.machine is not None:
+        device_named(capture.machine)  # an error for what has no times, before anything is captured
     if times.measure and isinstance(found, Workload):
         return _measured(found, capture, how, say)
     if times.measure and isinstance(found, Script):
@@ -66,6 +68,16 @@ def timed(
     if times.measure and not step.kernels:
         raise RequestError(f"{found}, which has no step to run: --measure goes with a workload")
     return with_durations(step, times, capture.machine, say=say)
+
+
+def timed_on_cards(
+    found: Workload | Script | File, asked: TimedRequest, /, *, say: Say = silent, **reading: Any
+) -> Imported:
+    """Return the step as ``timed`` does; without durations for a card of which only the size is known."""
+    if asked.capture.card is None:
+        return timed(found, asked, say=say, **reading)
+    step = opened(found, asked.capture, say, **reading)
+    return replace(step, graph=unrolled(step.graph), durations=None)
 
 
 def with_durations(

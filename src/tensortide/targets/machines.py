@@ -1,5 +1,5 @@
-"""Machines where a verb takes one: those of the catalogue; ``local``, the CPU at hand; ``local:cuda``, its GPU; and a
-JSON file, a device of the user's own."""
+"""Machines where a verb takes one: those of the catalogue; ``24GB``, a card of that size; ``local``, the CPU at hand;
+``local:cuda``, its GPU; and a JSON file, a device of the user's own."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tensortide.errors import RequestError, TensortideError
 from tensortide.timelines.machines import Machines, split
+from tensortide.timing.cards import card
 from tensortide.timing.catalogue import DEFAULT_DEVICE, Device, catalogue, device, meant
 from tensortide.timing.durations import Platform
 from tensortide.timing.local import NAME, Assumed, Local, local
@@ -32,12 +33,14 @@ def is_file(name: str) -> bool:
 
 def in_catalogue(name: str) -> bool:
     """Tell whether ``name`` is meant to be one of the catalogue."""
-    return not is_local(name) and not is_file(name)
+    return not is_local(name) and not is_file(name) and card(name) is None
 
 
 @functools.cache
 def full_name(machine: str) -> str:
     """The name in the catalogue of the machine that a person means; says so if the text is short for several."""
+    if size := card(machine):
+        return size.name
     if not in_catalogue(machine):
         return machine.lower() if is_local(machine) else machine
     found, others = meant(machine)
@@ -54,7 +57,14 @@ def strict_name(machine: str) -> str:
 
 
 def device_named(name: str) -> Device:
-    """The device of that full name. Raises TensortideError if there is none, NotHere for a GPU not here."""
+    """The device of that full name.
+
+    Raises:
+        TensortideError: there is none, or it is a card of which only the size is known.
+        NotHere: a GPU that is not here.
+    """
+    if size := card(name):
+        raise RequestError(f"{size.no_time}. A size is enough for fit, report, count, memory, capture and draw.")
     if is_file(name):
         return own_device(Path(name))
     return _here(name.partition(":")[2])[0] if is_local(name) else device(name)
@@ -76,7 +86,10 @@ def require_distinct(machines: Sequence[object]) -> None:
 
 
 def kernels_of(name: str) -> str | None:
-    """The device of the catalogue whose kernels a step for the machine ``name`` uses; None if that is not known."""
+    """The device of the catalogue whose kernels a step for the machine ``name`` uses: the default for a card of a size;
+    None if that is not known."""
+    if card(name) is not None:
+        return DEFAULT_DEVICE
     if in_catalogue(name):
         return name
     if is_file(name):

@@ -15,7 +15,7 @@ from tensortide.importers.door import Built, File, resolve
 from tensortide.importers.imported import Imported
 from tensortide.progress import Say, silent
 from tensortide.recorder import capture
-from tensortide.recorder.script import Script, capture_script
+from tensortide.recorder.script import Script, announced, capture_script
 from tensortide.recorder.target import Scalar, Workload, parse_settings
 from tensortide.targets.assumptions import assumed, require_certain
 from tensortide.targets.requests import CaptureRequest
@@ -71,7 +71,10 @@ def _opened(
         return step if exact else replace(step, graph=plain(step.graph))
     if isinstance(found, Script):
         options = asked.of_script(compare=compare)
-        return Imported(capture_script(found, options, quiet=say is silent, say=LOG.warning))
+        if say is silent:
+            return Imported(capture_script(found, options, quiet=True, say=LOG.warning))
+        LOG.info(announced(found, options, asked.card.name if asked.card is not None else ""))
+        return Imported(capture_script(found, options, say=LOG.warning, progress=LOG.info))
     graph = capture(
         found.function,
         hyperparameters=settings_of(found, asked),

@@ -10,36 +10,56 @@ from typing import Annotated, Any, Literal
 from tensortide.errors import RequestError
 from tensortide.importers.door import File
 from tensortide.recorder.script import PATIENCE_S, Script, ScriptOptions
+from tensortide.recorder.suggest import option_for
 from tensortide.recorder.target import Workload
 from tensortide.request import Opt, Request, Rule, exclusive, option_of
 from tensortide.targets.assumptions import assumed
 from tensortide.targets.machines import device_named, full_name, kernels_of, strict_name
 from tensortide.targets.reading import SHARED, ReadingRequest
 from tensortide.timelines.machines import split
+from tensortide.timing.cards import Card, card
 from tensortide.timing.catalogue import DEFAULT_DEVICE
 from tensortide.timing.local import NAME
 
 TARGET = (
-    "A built-in example, file.py:function, package.module:function, the command of a training script after -- "
+    "A built-in example (gpt2), file.py:function, package.module:function, the command of a training script after -- "
     "(-- python train.py --its arguments), or a file or folder of a kind that tensortide capture --kinds lists."
 )
 Settings = Annotated[
-    tuple[str, ...], Opt("Set a hyperparameter: key=value. Repeatable: --set a=1 --set b=2.", of=("workload", "file"))
+    tuple[str, ...],
+    Opt(
+        "Set a hyperparameter of the step: --set batch=16.",
+        of=("workload", "file"),
+        common=True,
+        value="KEY=VALUE",
+        group="The step and its capture",
+    ),
 ]
 Assume = Annotated[
     tuple[str, ...],
     Opt(
         "A value that a line reads, or the number of elements that it selects: train.py:41=128 (for formulas also in "
-        "hyperparameters: train.py:41=batch*seq). Repeatable.",
+        "hyperparameters: train.py:41=batch*seq).",
         of=("workload", "script"),
+        value="LINE=VALUE",
+        group="The step and its capture",
     ),
 ]
 Strict = Annotated[
-    bool, Opt("An op without a cost rule is an error, and an assumption that ops or sizes depend on.", "--strict")
+    bool,
+    Opt(
+        "Exit with status 3 if an op has no cost rule, or if the answer depends on an assumed value.",
+        "--strict",
+        common=True,
+        group="What counts as an error",
+    ),
 ]
-Depth = Annotated[int, Opt("Levels of the module tree to show.", "--depth", least=0)]
-Top = Annotated[int, Opt("Number of rows to show of each list.", "--top", least=0)]
-MeasuredOn = Annotated[str, Opt("Device to measure on: cpu or cuda.", "--device")]
+Depth = Annotated[int, Opt("Levels of modules to show.", "--depth", least=0, group="Output")]
+Top = Annotated[int, Opt("Rows to show of each list.", "--top", least=0, common=True, group="Output")]
+MeasuredOn = Annotated[
+    str,
+    Opt("Device to measure on: cpu or cuda.", "--device", common=True, value="DEVICE", group="How times are measured"),
+]
 _KINDS = {kind: f"a {kind}" for kind in ("step", "workload", "file", "saved status")}
 _KINDS["script"] = "a script, as in -- python train.py"
 _SINGLE, _OTHERS = "{} takes a single --machine; {}", "tensortide time and fit take several"
@@ -76,8 +96,12 @@ def single_machine(name: str = "", others: str = _OTHERS) -> Rule:
 class CaptureRequest(Request):
     """Capture of a target, or its reading."""
 
+    GROUP = "The step and its capture"
+
     set: Settings = ()
-    real: Annotated[bool, Opt("Capture on real tensors instead of fake ones.", of=("workload", "script"))] = False
+    real: Annotated[
+        bool, Opt("Capture on real tensors instead of fake ones, which take no memory.", of=("workload", "script"))
+    ] = False
     first_step: Annotated[
         bool, Opt("Record the very first step, which creates the optimizer state.", of=("workload", "script"))
     ] = False
@@ -86,16 +110,19 @@ class CaptureRequest(Request):
         str | None,
         Opt(
             "Device to capture the step for: cpu or cuda, which needs no GPU here (default: the workload's own, else "
-            "cpu). For a file: the device whose memory is shown."
+            "cpu). For a file: the device whose memory is shown.",
+            value="DEVICE",
         ),
     ] = None
     machines: Annotated[
         tuple[str, ...],
         Opt(
-            f"Machine of the catalogue (h100, t4, ...) whose kernels, times and memory count; {NAME}: this one, as "
-            f"tensortide time calibrate measured it; or a JSON file (default: {DEFAULT_DEVICE}). They are listed by "
-            "tensortide time --list.",
+            "GPU or CPU to answer for: t4, h100, ... (tensortide time --list has all); 24GB, a GPU of that size, "
+            f"without times; {NAME}, this machine as tensortide time calibrate measured it; or a JSON file. Times are "
+            f"predicted for {DEFAULT_DEVICE} by default. fit and time take several.",
             "--machine",
+            common=True,
+            value="NAME",
         ),
     ] = ()
     ranks: Annotated[
@@ -109,23 +136,37 @@ class CaptureRequest(Request):
     compiled: Annotated[
         bool,
         Opt(
-            "The ops of the graphs that torch.compile makes: of what the step compiles, else of its whole model.",
+            "Capture the ops of the graphs that torch.compile makes: of what the step compiles, else of its whole "
+            "model.",
             of=("workload", "script"),
         ),
     ] = False
     step: Annotated[
         str | None,
         Opt(
-            "For a script: the training step to record (default: 2). For a trace: the target that was profiled.",
+            "For a script: the number of the training step to record (default: 2). For a trace: the target that "
+            "was profiled.",
             read=str,
             of=("script", "file"),
+            value="STEP",
+            group="A training script",
         ),
     ] = None
     keep_running: Annotated[
-        bool, Opt("For a script: let it run to its end instead of stopping after the recorded step.", of=("script",))
+        bool,
+        Opt(
+            "For a script: let it run to its end instead of stopping after the recorded step.",
+            of=("script",),
+            group="A training script",
+        ),
     ] = False
     fake: Annotated[
-        bool, Opt("For a script: run it on fake tensors, if its model is too large for this machine.", of=("script",))
+        bool,
+        Opt(
+            "For a script: run it on fake tensors, if its model is too large for this machine.",
+            of=("script",),
+            group="A training script",
+        ),
     ] = False
     patience: Annotated[
         float | None,
@@ -134,6 +175,8 @@ class CaptureRequest(Request):
             f"(default: {PATIENCE_S:.0f}).",
             least=0,
             of=("script",),
+            value="SECONDS",
+            group="A training script",
         ),
     ] = None
     reading: ReadingRequest = dataclasses.field(default_factory=ReadingRequest)
@@ -146,6 +189,11 @@ class CaptureRequest(Request):
         if len(self.machines) > 1:
             raise RequestError(_SINGLE.format("this", _OTHERS))
         return full_name(self.machines[0]) if self.machines else None
+
+    @property
+    def card(self) -> Card | None:
+        """The card of which the machine is only a size; None for a machine that is named, or none."""
+        return None if self.machine is None else card(self.machine)
 
     @property
     def kernels(self) -> str | None:
@@ -166,6 +214,11 @@ class CaptureRequest(Request):
 
     def require(self, found: Workload | Script | File) -> None:
         """Raise RequestError for an option that does not go with what the target is."""
+        if isinstance(found, Script) and self.set:
+            name, _, value = self.set[0].partition("=")
+            option = option_for(found.file, name)
+            own = f"option, as in {found.target} {option} {value}" if option else "arguments"
+            raise RequestError(f"{found}: --set goes with a workload or a file. Give the script its own {own}")
         refuse(self, *described(found))
 
     def of_file(self) -> dict[str, object]:
@@ -194,10 +247,14 @@ class CaptureRequest(Request):
 class TimesRequest(Request):
     """Source of the durations of the ops."""
 
+    GROUP = "Times of ops"
+
     durations: Annotated[
         Path | None, Opt("File of durations (default: NAME.durations.json beside a saved graph, if it is there).")
     ] = None
-    measure: Annotated[bool, Opt("Run the workload here and measure its ops instead of estimating them.")] = False
+    measure: Annotated[
+        bool, Opt("Run the step on this machine and time its ops, instead of estimating them.", common=True)
+    ] = False
 
     RULES = (exclusive("durations", "measure"),)
 
@@ -219,8 +276,11 @@ class TimedRequest(Request):
 class ClockRequest(Request):
     """The clock that times are measured by, and the threads that are at work."""
 
+    GROUP = "How times are measured"
+
     clock: Annotated[
-        Literal["wall", "thread"], Opt("Measure wall time, or processor time of one thread (for shared machines).")
+        Literal["wall", "thread"],
+        Opt("Measure wall time, or processor time of one thread, for a machine that others share."),
     ] = "wall"
     threads: Annotated[
         int | None, Opt("Threads per op (default: as many as PyTorch takes; with --clock thread: 1).", least=1)
@@ -236,16 +296,26 @@ class ClockRequest(Request):
 class MeasureRequest(ClockRequest):
     """The way in which durations are measured, or the file that they are read from."""
 
-    steps: Annotated[int, Opt("Steps to measure, after warming up.", least=1)] = 9
+    steps: Annotated[int, Opt("Steps to measure, after warming up.", least=1, common=True)] = 9
     isolated: Annotated[
         bool, Opt("Execute each distinct op by itself, on random tensors; for steps too large to run.")
     ] = False
     recorded: Annotated[
         Path | None,
         Opt(
-            "Read times from a file: a profiler's trace (.json, also .gz), or a list (.csv, .jsonl: op, ns).", "--from"
+            "Read times from a file: a trace of PyTorch's profiler (.json, .json.gz), or a list of op and ns "
+            "(.csv, .jsonl).",
+            "--from",
+            common=True,
         ),
     ] = None
-    strict: Annotated[bool, Opt("Fail if an op has no known time, or a machine's name is short for several.")] = False
+    strict: Annotated[
+        bool,
+        Opt(
+            "Fail if an op has no known time, or a machine's name may mean several devices.",
+            common=True,
+            group="What counts as an error",
+        ),
+    ] = False
 
     RULES = (exclusive("isolated", "recorded"),)

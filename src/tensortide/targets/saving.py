@@ -33,16 +33,17 @@ from tensortide.write import check_writable
 class G10Request(Request):
     """Files of G10 and of the tensor liveness tool derived from it."""
 
+    GROUP = "Files of G10"
+
     g10: Annotated[
         Path | None,
         Opt(
             "Write files of G10 to this folder: kernels, tensors and liveness in statistics/, two logs beside it "
-            "(default: the folder that a configuration file of the tensor liveness tool names)."
+            "(default: the folder that a configuration file of the tensor liveness tool names).",
+            value="FOLDER",
         ),
     ] = None
-    formats: Annotated[tuple[Format, ...], Opt("With --g10: layouts (default: config). Repeatable.", "--format")] = (
-        "config",
-    )
+    formats: Annotated[tuple[Format, ...], Opt("With --g10: layouts (default: config).", "--format")] = ("config",)
     with_times: Annotated[bool, Opt("With --g10: put the time of each kernel into kernels.config.")] = False
     order: Annotated[Order, Opt("With --g10: order of periods in TensorPeriodLog.", "--period-order")] = "creation"
 
@@ -77,11 +78,13 @@ class SaveRequest(Request):
     output: Annotated[
         Path | None,
         Opt(
-            f"File to write (default: NAME{SUFFIX}). With durations: a DTR log (.log or .jsonl, also .gz), or a Chakra "
-            f"execution trace ({CHAKRA}).",
+            "File to write (default: NAME.tide). With durations also a DTR log (NAME.log or "
+            ".jsonl, also .gz) or a Chakra execution trace (NAME.et).",
             "--output -o",
             writes=True,
             replaces=SUFFIX,
+            common=True,
+            group="Output",
         ),
     ] = None
     files: G10Request = G10Request()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tensortide.timelines.advice import Offload, Recompute, offloads, recomputations
-from tensortide.timelines.diff import Difference, Figures, Took, diff, mean_figures, mean_times
+from tensortide.timelines.diff import Difference, KindTime, TimelineFigures, diff, mean_figures, mean_times
 from tensortide.timelines.effects import IDENTITY, Effect, ModuleMemory, Segment, by_module, compose, effects
 from tensortide.timelines.events import Events, Kind, events_of
 from tensortide.timelines.idle import Hideable, Idleness, MemoryTime, PeakSplit, idleness
@@ -17,11 +17,11 @@ __all__ = [
     "Difference",
     "Effect",
     "Events",
-    "Figures",
     "Hideable",
     "Idleness",
     "Interval",
     "Kind",
+    "KindTime",
     "Life",
     "MemoryTime",
     "ModuleMemory",
@@ -32,7 +32,7 @@ __all__ = [
     "Segment",
     "StorageTimeline",
     "Timeline",
-    "Took",
+    "TimelineFigures",
     "active_bytes",
     "by_module",
     "compose",

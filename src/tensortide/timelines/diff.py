@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class Figures:
+class TimelineFigures:
     """A Timeline in numbers: its peak, how often storages were evicted and ops recomputed, the time of the step's own
     ops and of recomputed ones."""
 
@@ -34,29 +34,32 @@ class Figures:
         return (self.base_ns + self.recompute_ns) / self.base_ns if self.base_ns else 1.0
 
 
-def mean_figures(rows: Sequence[Figures]) -> Figures:
+def mean_figures(rows: Sequence[TimelineFigures]) -> TimelineFigures:
     """The means of several steps, and their highest peak."""
-    means = {field.name: round(statistics.fmean(getattr(row, field.name) for row in rows)) for field in fields(Figures)}
-    return Figures(**{**means, "peak_bytes": max(row.peak_bytes for row in rows)})
+    means = {
+        field.name: round(statistics.fmean(getattr(row, field.name) for row in rows))
+        for field in fields(TimelineFigures)
+    }
+    return TimelineFigures(**{**means, "peak_bytes": max(row.peak_bytes for row in rows)})
 
 
 EARLIER = "ops of an earlier step"
 """Name of recomputed ops that the recorded step does not have."""
 
 
-class Took(Amounts, frozen=True):
+class KindTime(Amounts, frozen=True):
     """The time of ops of one kind."""
 
     ns: Annotated[int, Show()] = 0
 
 
-def mean_times(lines: Sequence[Timeline]) -> Node[Took]:
+def mean_times(lines: Sequence[Timeline]) -> Node[KindTime]:
     """The time of each kind of op in several Timelines of one step, recomputation included: means of a step."""
     sums = Counter[str]()
     for line in lines:
         for op, ns in zip(line.run_op.tolist(), line.run_ns.tolist(), strict=True):
             sums[line.recorded[op].name if op >= 0 else EARLIER] += ns
-    return flat({name: Took(round(ns / len(lines))) for name, ns in sums.items()}, Took())
+    return flat({name: KindTime(round(ns / len(lines))) for name, ns in sums.items()}, KindTime())
 
 
 @dataclass(frozen=True, eq=False, repr=False)

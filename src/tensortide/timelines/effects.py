@@ -7,10 +7,12 @@ module, a loop or an edited schedule follows exactly from the effects of its par
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Annotated
 
 import msgspec
 
 from tensortide.graph.model import OUTSIDE, Graph, Phase
+from tensortide.shown import Show
 from tensortide.timelines.timeline import StorageTimeline
 
 
@@ -67,8 +69,9 @@ class Segment(msgspec.Struct, frozen=True):
 class ModuleMemory(msgspec.Struct, frozen=True):
     """Memory of a module: its calls in order (a call ends where another module outside it, or another phase, begins).
 
-    ``path`` is for display. ``retained``: net bytes of its forward calls: what they leave behind for backward, their
-    outputs included, less what they release of their inputs. ``transient``: the largest peak of any of its calls.
+    ``path`` is for display. ``retained_bytes``: net bytes of its forward calls: what they leave behind for backward,
+    their outputs included, less what they release of their inputs. ``transient_bytes``: the largest peak of any of its
+    calls. Several modules as one have the calls of all.
     """
 
     path: str
@@ -76,11 +79,11 @@ class ModuleMemory(msgspec.Struct, frozen=True):
     segments: tuple[Segment, ...]
 
     @property
-    def retained(self) -> int:
+    def retained_bytes(self) -> Annotated[int, Show("Leaves")]:
         return sum(segment.effect.net for segment in self.segments if segment.phase is Phase.FORWARD)
 
     @property
-    def transient(self) -> int:
+    def transient_bytes(self) -> Annotated[int, Show("Adds")]:
         return max((segment.effect.peak for segment in self.segments), default=0)
 
 

@@ -94,7 +94,7 @@ class Hideable(msgspec.Struct, frozen=True):
     hidden: Annotated[int, Show("intervals", level=1)]
     hidden_bytes: int
     hidden_byte_ns: int
-    transfer_ns: Annotated[int, Show("each way", level=2)]
+    transfer_ns: Annotated[int, Show("one way", level=2)]
     hidden_share: Annotated[float | None, Show("share", level=2)]
     hidden_bytes_share: Annotated[float | None, Show("of bytes", level=2)]
     hidden_time_share: Annotated[float | None, Show("of memory-time", level=2)]
@@ -133,7 +133,7 @@ class Idleness(Shown):
         return (*self.line.run_start_ns.tolist(), self.line.makespan_ns)
 
     @property
-    def op_sum_ns(self) -> Annotated[int, Show("Op sum")]:
+    def op_sum_ns(self) -> Annotated[int, Show("Sum of op times")]:
         """The ops one after the other: the length of the step as far as memory is concerned."""
         return self.line.makespan_ns
 

@@ -8,14 +8,16 @@ interval wraps around to its first use.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Sized
+from types import NoneType
 from typing import TYPE_CHECKING, Annotated, Literal, TypeAlias
 
 import msgspec
 
 from tensortide.collector import no_collection
-from tensortide.errors import GraphError
+from tensortide.errors import GraphError, check_argument
 from tensortide.graph.model import Graph
+from tensortide.graph.validate import require_graph
 from tensortide.memory.layout import bytes_of
 from tensortide.memory.lifetimes import Residence, require_straight, residences
 from tensortide.shown import Show, Shown
@@ -101,7 +103,6 @@ class Life(msgspec.Struct, frozen=True, gc=False):
         return self.uses if not self.uses or self.uses[-1] < self.stop else tuple(u for u in self.uses if u < self.stop)
 
 
-@no_collection()
 class Lives(Shown, tuple[Life, ...]):
     """The Life of every storage of a Graph, or of every tensor."""
 
@@ -111,6 +112,7 @@ class Lives(Shown, tuple[Life, ...]):
         return f"<Lives of {len(self):,}: {sum(len(life.intervals) for life in self):,} idle intervals>"
 
 
+@no_collection()
 def liveness(graph: Graph, mode: Mode = "storage", durations: Sequence[float] | None = None) -> Lives:
     """The Life of every storage of ``graph``, or of every tensor.
 
@@ -122,12 +124,14 @@ def liveness(graph: Graph, mode: Mode = "storage", durations: Sequence[float] | 
     ``durations``: time of each op; intervals then tell how long they last, by prefix sums of these values.
     Raises GraphError for another mode, a wrong number of durations, or a graph with loops.
     """
+    require_graph(graph, "liveness")
     if mode not in ("storage", "compat"):
         raise GraphError(f"liveness modes are 'storage' and 'compat', not {mode!r}")
+    check_argument("durations", durations, (Sized, NoneType), "the time of each op, or None")
     if durations is not None and len(durations) != len(graph):
         raise GraphError(f"{len(durations)} durations for {len(graph)} ops")
     require_straight(graph)
-    clock = list(itertools.accumulate(durations or [0] * len(graph), initial=0))
+    clock = list(itertools.accumulate([0] * len(graph) if durations is None else durations, initial=0))
 
     def interval(start: int, end: int, looped: bool = False) -> Interval:
         time = clock[-1] - clock[start] + clock[end] if looped else clock[end] - clock[start]

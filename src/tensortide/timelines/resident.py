@@ -1,4 +1,4 @@
-"""One storage that is resident at some moment, described in the user's terms."""
+"""Storages that are resident at some moment, in the user's terms: their modules, and which a forward saves."""
 
 from __future__ import annotations
 
@@ -6,7 +6,12 @@ from collections.abc import Mapping
 
 import msgspec
 
-from tensortide.graph.model import OUTSIDE, Graph, Role, Source
+from tensortide.graph.model import OUTSIDE, Graph, Phase, Role, Source, Tensor, describe
+
+GIVEN = (Role.PARAMETER, Role.BUFFER, Role.OPTIMIZER_STATE, Role.INPUT, Role.GRADIENT, Role.LIBRARY)
+"""Roles of storages that are no results of the forward."""
+_LIKE = ("aten.ones_like", "aten.zeros_like", "aten.empty_like", "aten.full_like")
+"""Ops that read the shape of their input, not its values: the gradient of a loss begins with one."""
 
 
 class Resident(msgspec.Struct, frozen=True):
@@ -70,3 +75,31 @@ def storage_homes(graph: Graph) -> list[int]:
         born = OUTSIDE if storage.birth is None else graph.ops[storage.birth].module
         homes.append(born if home == OUTSIDE else home)
     return homes
+
+
+def widest_tensors(graph: Graph) -> dict[int, str]:
+    """Dtype and shape of the largest tensor in each storage: what the storage is, for a reader."""
+    widest: dict[int, Tensor] = {}
+    for tensor in graph.tensors:
+        known = widest.get(tensor.storage)
+        if known is None or tensor.region_bytes > known.region_bytes:
+            widest[tensor.storage] = tensor
+    return {storage: describe(tensor) for storage, tensor in widest.items()}
+
+
+def saved_storages(graph: Graph) -> set[int]:
+    """The storages that ops before the backward make and ops of the backward read; none without a backward."""
+    phases = [op.phase for op in graph.ops]
+    if Phase.BACKWARD not in phases:
+        return set()
+    first = phases.index(Phase.BACKWARD)
+    made = {
+        index
+        for index, storage in enumerate(graph.storages)
+        if storage.birth is not None and storage.birth < first and storage.role not in GIVEN
+    }
+    shaped = [call.op.startswith(_LIKE) for call in graph.calls]
+    backward = (
+        op for op in range(first, len(graph)) if phases[op] is Phase.BACKWARD and not shaped[graph.ops[op].call]
+    )
+    return made & {storage for op in backward for storage in graph.index.reads[op]}

@@ -77,7 +77,7 @@ class StepTimeline(Timeline):
     for. The rest of ``makespan_ns`` the device waits for the host. ``estimate`` is the makespan with its interval.
     """
 
-    busy_ns: Annotated[int, Show("On device", at_width=90)]
+    busy_ns: Annotated[int, Show("Busy", at_width=90)]
     issuing_ns: int
     syncs: int
     estimate: Estimate

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Sized
+from types import NoneType
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-from tensortide.errors import GraphError, NoSuchOp
+from tensortide.errors import GraphError, NoSuchOp, check_argument
 from tensortide.graph.model import Graph, Phase, Role
 from tensortide.graph.roles import WORKSPACE
+from tensortide.graph.validate import require_graph
 from tensortide.memory.lifetimes import Lifetimes, Rule
 from tensortide.memory.lifetimes import lifetimes as lifetimes_of
 from tensortide.memory.rounding import EXACT, Rounding
 from tensortide.memory.workspace import Workspace, workspace_bytes
 from tensortide.shown import Show, Shown
-from tensortide.timelines.diff import Figures
+from tensortide.timelines.diff import TimelineFigures
 from tensortide.timelines.events import Events, Kind
 from tensortide.timelines.resident import Resident, resident
 
@@ -103,10 +105,10 @@ class Timeline(Shown):
         return int(events.end_ns.max() - events.start_ns.min()) if len(events) else 0
 
     @property
-    def figures(self) -> Figures:
+    def figures(self) -> TimelineFigures:
         """The Timeline in a few numbers."""
         recomputed = self.is_recompute
-        return Figures(
+        return TimelineFigures(
             peak_bytes=self.peak_bytes,
             evictions=int((self.events.kind == Kind.EVICT).sum()),
             recomputations=int(recomputed.sum()),
@@ -347,6 +349,11 @@ def timeline(
 
     Raises GraphError if the graph has no such device, or has loops, and for durations that do not fit.
     """
+    require_graph(graph, "timeline")
+    check_argument("rounding", rounding, (Rounding, NoneType), "a Rounding of tensortide.memory, or None")
+    check_argument("workspace", workspace, (bool, Sized), "True, False or the bytes of each op")
+    check_argument("durations_ns", durations_ns, (Sized, NoneType), "the time of each op, or None")
+    check_argument("playback", playback, (Playback, NoneType), "a Playback, or None")
     device = graph.index.device(device)
     rounding = rounding or EXACT
     lives = lifetimes_of(graph, lifetimes)

@@ -177,7 +177,7 @@ def device(name: str, devices: Sequence[Device] | None = None) -> Device:
     if len(having) > 1:
         names = " or ".join(d.name for d in having)
         raise TensortideError(f"{name!r} is ambiguous: it may be {names}. Write the whole name.")
-    near = _near(name, devices)
+    near = [f"{name.strip()}GB"] * name.strip().isdecimal() + _near(name, devices)
     if not near:
         raise TensortideError(f"no device is called {name!r} in the catalogue of {len(devices)}.\n{_ALL}")
     raise TensortideError(f"no device is called {name!r}.\nNear names: {', '.join(near)}. {_ALL}")

@@ -94,7 +94,7 @@ class Measurement(msgspec.Struct, frozen=True, kw_only=True):
     thread_ns: Counts = ()
     step: Sample | None = None
     hooked: Sample | None = None
-    hook_ns: Annotated[int | None, Show("Taken off: the hook", if_any=True)] = None
+    hook_ns: Annotated[int | None, Show("Timing overhead, subtracted", if_any=True)] = None
     overhead_ns: dict[str, int] = {}
     warm_up: int = 0
     steady: bool = True

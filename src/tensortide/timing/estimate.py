@@ -138,4 +138,4 @@ def _origin(device: Device) -> str:
         return "figures of your own"
     if device.kind == "cpu":
         return "catalogue"
-    return "datasheet, from memory" if "DOC" in device.compute_source + device.memory_source else "datasheet"
+    return "datasheet, unverified" if "DOC" in device.compute_source + device.memory_source else "datasheet"

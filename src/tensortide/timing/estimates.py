@@ -33,6 +33,21 @@ class Provenance(enum.IntEnum):
     def __str__(self) -> str:
         return "physics only" if self is Provenance.PHYSICS else self.name.lower()
 
+    @property
+    def meaning(self) -> str:
+        """The basis of such a time in a few words."""
+        return _MEANINGS[self]
+
+
+_MEANINGS = {
+    Provenance.MEASURED: "from measurements of the same work on this device",
+    Provenance.CALIBRATED: "by models fitted on this machine, within the measured sizes",
+    Provenance.INTERPOLATED: "by models fitted on this device, within the measured sizes",
+    Provenance.EXTRAPOLATED: "by models fitted on other devices or sizes",
+    Provenance.PHYSICS: "by the datasheet's peak rates alone",
+    Provenance.UNKNOWN: "some ops have no known time",
+}
+
 
 Bound: TypeAlias = Literal["compute", "memory", "launch", "views"]
 BOUNDS: tuple[Bound, ...] = get_args(Bound)
@@ -90,7 +105,7 @@ class Estimate(msgspec.Struct, frozen=True):
         return math.log(self.high_ns / self.low_ns) / 2 if self.time_ns else 0.0
 
     @property
-    def provenance(self) -> Annotated[Provenance, Show("rests on")]:
+    def provenance(self) -> Annotated[Provenance, Show("Basis")]:
         """The worst provenance that holds more than ``WORST_SHARE`` of the time; UNKNOWN if any op is."""
         if self.unknown:
             return Provenance.UNKNOWN

@@ -23,6 +23,7 @@ from tensortide.importers.inductor.importer import find_dumps
 from tensortide.importers.inductor.read import read_dumps
 from tensortide.timelines import liveness
 from tensortide.timing.durations import Times
+from tests.golden import assert_golden
 from tests.graphs import graphs
 from tests.importers.g10.example import write_trace
 from tests.importers.inductor.dumps import BACKWARD, FORWARD, WEIGHT, trace
@@ -53,7 +54,7 @@ def test_golden_text(tmp_path: Path, reference: Path) -> None:
         *(folder / "tensors.config").read_text().splitlines()[:3],
         *("_" * 77 + "\n" + "_" * 77 + "\n").join([*lives[:3], *lives[46:47]]).splitlines(),
     ]
-    assert found == GOLDEN.read_text().split("\n")[:-1]
+    assert_golden("\n".join([*found, ""]), GOLDEN)
 
 
 @pytest.mark.parametrize("with_times", [False, True])

@@ -13,6 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tensortide.cli import main
 from tensortide.errors import TraceError
 from tensortide.graph import Graph, Phase, Role
 from tensortide.importers.door import open as opened
@@ -88,8 +89,11 @@ def test_where_memory_ran_out_is_said(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 def test_a_recording_that_memory_ended_is_a_lower_bound_without_a_time(capsys: pytest.CaptureFixture[str]) -> None:
-    text = " ".join(run(capsys, "fit", DATA / "gpt2_oom.pickle.gz", "--memory", "16GiB").split())
-    assert "what was recorded fits into 16.00 GiB: needs more than 1.24 GiB" in text
+    with pytest.raises(SystemExit) as stopped:
+        main(["fit", str(DATA / "gpt2_oom.pickle.gz"), "--memory", "16GiB"])
+    text = " ".join(capsys.readouterr().out.split())
+    assert stopped.value.code == 4
+    assert "unsure in 16.00 GiB: needs at least 1.24 GiB: at most 14.76 GiB to spare" in text
     assert "The recording ends where memory ran out" in text
     assert "a step takes" not in text
 

@@ -10,6 +10,7 @@ import tensortide
 from tensortide.errors import CheckError
 from tensortide.measures.checks.checking import Checked
 from tensortide.measures.checks.verdicts import Verdict
+from tensortide.reports.sections.checks import told
 from tests.measures.checks.steps import blocks, captured, checkpointed, unpriced
 
 
@@ -177,3 +178,8 @@ def test_the_result_shows_itself() -> None:
     found = tensortide.check(captured(blocks), ["parameters <= 1", "coverage == 100%"])
     assert "1 of 2 assertions failed" in repr(found)
     assert "parameters" in found._repr_html_()
+
+
+def test_an_equality_with_a_rounded_amount_says_that_it_is_exact() -> None:
+    assert told(verdict(blocks, "parameters == 460")).endswith("1 below the limit (== compares exactly: 459)")
+    assert told(verdict(blocks, "parameters == 900")).endswith("below the limit")

@@ -13,7 +13,7 @@ from torch.utils.checkpoint import checkpoint
 from tensortide.graph import Graph, unrolled
 from tensortide.measures.differences.side import Side
 from tensortide.measures.differences.step import StepDifference
-from tensortide.recorder import capture, resolver
+from tensortide.recorder import capture
 
 
 class Mlp(nn.Module):
@@ -126,7 +126,7 @@ def side(**settings: Any) -> Side:
 @cache
 def _side(settings: tuple[tuple[str, Any], ...]) -> Side:
     graph = unrolled(capture(tower, hyperparameters=dict(settings), name="tower"))
-    return Side("tower", graph, resolver=resolver)
+    return Side("tower", graph)
 
 
 def difference(a: dict[str, Any], b: dict[str, Any]) -> StepDifference:

@@ -144,7 +144,7 @@ def test_models_are_compared_by_their_inference_forward() -> None:
     assert step is not None
     assert step.root.difference.flops == found.metrics.pair("flops").difference
     assert step.root.difference.parameters == 16 * (8 + 1 + 4)
-    assert "wide 16 and wide 32 compared: all modules scale alike: FLOPs" in repr(found)
+    assert "wide 16 and wide 32 compared: all modules scale alike. Whole step: FLOPs" in repr(found)
 
 
 def perceptron(wide: int) -> Profiler:

@@ -22,12 +22,12 @@ def said(a: dict[str, Any], b: dict[str, Any]) -> str:
 @pytest.mark.parametrize(
     ("settings", "words"),
     [
-        ({"doubled": 3}, "blocks.3.mlp doubled, mostly fc"),
+        ({"doubled": 3}, "blocks.3.mlp doubled in FLOPs, mostly fc"),
         ({"blocks": 5}, "blocks.4 was added"),
         ({"blocks": 6}, "blocks.[4-5] were added"),
         ({"blocks": 3}, "blocks.3 was removed"),
-        ({"batch": 16}, "batch 8 → 16; all modules scale alike: FLOPs +9"),
-        ({"dtype": "bfloat16"}, "dtype float32 → bfloat16; all modules scale alike: peak memory -"),
+        ({"batch": 16}, "batch 8 → 16; all modules scale alike. Whole step: FLOPs +9"),
+        ({"dtype": "bfloat16"}, "dtype float32 → bfloat16; all modules scale alike. Whole step: peak memory -"),
         ({"checkpointed": True}, "B recomputes "),
         ({"wrapped": True}, "1 module has another name ((root) → model)"),
     ],
@@ -54,7 +54,7 @@ def test_back_is_the_other_way_round() -> None:
 
 
 def test_two_causes_are_both_named() -> None:
-    assert "blocks.1.mlp and blocks.3.mlp doubled: " in said({}, {"doubled": 3, "also": 1})
+    assert "blocks.[1,3].mlp doubled in FLOPs. Whole step: " in said({}, {"doubled": 3, "also": 1})
 
 
 def test_what_grew_and_what_shrank_are_no_one_ratio() -> None:
@@ -63,13 +63,15 @@ def test_what_grew_and_what_shrank_are_no_one_ratio() -> None:
     pairs = {pair.path: pair for pair in found.root.walk()}
     grown, shrunk = (pairs[path].whole[1].flops / pairs[path].whole[0].flops for path in ("blocks.2", "blocks.3"))
     assert grown > 1 > shrunk
-    assert text.startswith(f"blocks.2 {_became_by(grown)} and blocks.3 {_became_by(shrunk)}: FLOPs +")
+    assert text.startswith(f"blocks.2 {_became_by(grown)} and blocks.3 {_became_by(shrunk)}. Whole step: FLOPs +")
     back = headline(StepDifference(found.b, found.a))[0]
-    assert back.startswith(f"blocks.2 {_became_by(1 / grown)} and blocks.3 {_became_by(1 / shrunk)}: FLOPs -")
+    assert back.startswith(
+        f"blocks.2 {_became_by(1 / grown)} and blocks.3 {_became_by(1 / shrunk)}. Whole step: FLOPs -"
+    )
 
 
 def _became_by(ratio: float) -> str:
-    return f"grew {ratio:.2f}x" if ratio > 1 else f"shrank to {ratio:.2f}x"
+    return f"grew {ratio:.2f}x in FLOPs" if ratio > 1 else f"shrank to {ratio:.2f}x in FLOPs"
 
 
 def test_modules_that_differ_are_named_where_the_totals_are_equal() -> None:

@@ -11,20 +11,21 @@ from hypothesis import given
 
 from tensortide.cost import count
 from tensortide.graph import Graph
+from tensortide.graph.model import OUTSIDE_PATH
 from tensortide.measures.differences.modules import join
-from tensortide.measures.differences.side import OUTSIDE, ModulePair, Side
+from tensortide.measures.differences.side import ModulePair, Side
 from tensortide.measures.differences.step import StepDifference
-from tensortide.measures.figures import NONE, Figures
 from tensortide.recorder import capture, resolver
 from tensortide.reports.sections.headline import headline
 from tensortide.timelines import timeline
+from tensortide.timelines.module_figures import NONE, ModuleFigures
 from tests.graphs import graphs, stored
 from tests.measures.differences.models import adapted, difference
 
 PLAIN: dict[str, Any] = {}
 
 
-def summed(pairs: list[ModulePair], at: int) -> Figures:
+def summed(pairs: list[ModulePair], at: int) -> ModuleFigures:
     return sum((pair.own[at] for pair in pairs), NONE)
 
 
@@ -32,7 +33,7 @@ def test_what_every_step_has_is_no_module_that_matches() -> None:
     a = adapted("fc", torch.nn.Linear(64, 64), torch.rand(1, 64))
     b = adapted("table", torch.nn.Embedding(4000, 16), torch.zeros(1, dtype=torch.long))
     found = StepDifference(Side("a", a), Side("b", b))
-    outside = next(pair for pair in found.root.walk() if pair.path == OUTSIDE)
+    outside = next(pair for pair in found.root.walk() if pair.path == OUTSIDE_PATH)
     assert outside.a
     assert outside.b
     assert min(one.flops for one in outside.own) > 10 * 64 * 64  # of Adam
@@ -42,7 +43,7 @@ def test_what_every_step_has_is_no_module_that_matches() -> None:
         "The models hardly match: 0 % of A's FLOPs and 0 % of B's in modules are in what"
     )
     assert "No modules match; 1 only in A (fc)" in str(found.matching)
-    assert headline(found)[0].startswith("the models hardly match: ")
+    assert headline(found)[0].startswith("the models hardly match. Whole step: ")
     a, b = (capture(lambda n=n: torch.ones(n).sin(), name="sin") for n in (3, 5))
     alone = StepDifference(Side("3", a), Side("5", b))
     assert alone.matching.joined
@@ -159,9 +160,10 @@ def test_a_step_without_ops_or_modules() -> None:
 
 
 def test_amounts_add_up_field_by_field() -> None:
-    one = Figures(*range(1, 13))
+    fields = len(ModuleFigures.__struct_fields__)
+    one = ModuleFigures(*range(1, fields + 1))
     assert one + one - one == one
-    assert msgspec.structs.astuple(one - one) == (0,) * 12
+    assert msgspec.structs.astuple(one - one) == (0,) * fields
 
 
 def test_modules_are_aligned_in_the_order_in_which_they_run() -> None:

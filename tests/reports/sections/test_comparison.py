@@ -19,6 +19,7 @@ from tensortide.reports.render.json import render_json
 from tensortide.reports.render.markdown import render_markdown
 from tensortide.reports.render.terminal import render_terminal
 from tensortide.reports.sections.comparison import SHOWN, document
+from tests.golden import assert_golden
 from tests.graphs import Builder
 from tests.measures.differences.models import side
 
@@ -42,7 +43,7 @@ def text(made: Document, width: int = 100) -> str:
 
 
 def test_the_terminal_shows_what_it_showed(doubled: Document) -> None:
-    assert text(doubled) == GOLDEN.read_text("utf-8")
+    assert_golden(text(doubled), GOLDEN)
 
 
 @pytest.mark.parametrize("width", [80, 100, 160])

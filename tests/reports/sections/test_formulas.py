@@ -152,7 +152,7 @@ def test_long_formulas_lose_their_middle() -> None:
 def test_projection() -> None:
     text = shown(projected())
     assert "nat/word 3.37 -> 2.48: 79.69 G words (60.41 G to 105.5 G), 24.33 G parameters" in text
-    assert "ridge 19.9 FLOP/B; b 81 reaches it" in text
+    assert "ridge 19.9 FLOP/byte; b 81 reaches it" in text
     for label in ("today", "target", "low", "high"):
         assert f"\n{label} " in text
 

@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 import pytest
 
-from tensortide.cost import Cost, Total
 from tensortide.graph.model import Graph, Module
 from tensortide.reports import report
 from tensortide.reports.blocks import Document, Table
 from tensortide.reports.sections import Step
 from tensortide.reports.sections.modules import ALIKE, ModuleRow, fold_modules
 from tensortide.timelines import by_module, timeline
+from tensortide.timelines.module_figures import ModuleFigures
 from tests.reports.graphs import WIDTH, tower
 
 
@@ -29,10 +29,10 @@ def test_modules_include_what_is_inside_them(graph: Graph, document: Document) -
     for i, row in enumerate(rows):
         inside = [other for other in rows if other.parent == i]
         assert row.total.flops == row.own.flops + sum(other.total.flops for other in inside)
-        assert row.parameters >= sum(other.parameters for other in inside)
+        assert row.total.parameters >= sum(other.total.parameters for other in inside)
         assert all(other.depth == row.depth + 1 for other in inside)
     tree = tree_of(document)
-    assert rows[0].parameters == tree["parameters"][0] == document["cost"].fact("parameters") == 4 * WIDTH * WIDTH
+    assert rows[0].total.parameters == tree["parameters"][0] == document["cost"].fact("parameters") == 4 * WIDTH * WIDTH
     assert tree.depth == tuple(row.depth for row in rows)
     roots = [i for i, depth in enumerate(tree.depth) if not depth]
     assert sum(tree["flops"][i] for i in roots) == document["cost"].fact("flops")  # type: ignore[misc]
@@ -50,8 +50,8 @@ def test_equal_siblings_fold_into_one_line_with_their_sum(graph: Graph, document
     ]
     blocks = [row for row in rows if row.type == "Block"]
     assert lines[1].total.flops == sum(row.total.flops for row in blocks)
-    assert lines[1].retained_bytes == sum(row.retained_bytes for row in blocks)
-    assert lines[1].transient_bytes == max(row.transient_bytes for row in blocks)
+    assert lines[1].memory.retained_bytes == sum(row.memory.retained_bytes for row in blocks)
+    assert lines[1].memory.transient_bytes == max(row.memory.transient_bytes for row in blocks)
     assert [line.name for line in fold_modules(rows, depth=0)] == ["(root)", "(outside)"]
     shown = document["modules"].table("folded_cost")
     assert shown["module"] == tuple(line.name for line in lines)
@@ -62,7 +62,7 @@ def test_calls_of_modules_are_those_of_the_memory(graph: Graph, document: Docume
     tree = tree_of(document)
     rows = dict(zip(tree["path"], zip(tree["retained_bytes"], tree["transient_bytes"], strict=True), strict=True))
     for memory in by_module(timeline(graph)):
-        assert rows[memory.path or "(root)"] == (memory.retained, memory.transient)
+        assert rows[memory.path or "(root)"] == (memory.retained_bytes, memory.transient_bytes)
 
 
 def test_modules_without_anything_are_left_out_of_the_text() -> None:
@@ -88,14 +88,14 @@ class Tree:
     made: list[tuple[int, dict[str, Any]]] = dataclasses.field(default_factory=list)
 
     def add(self, name: str, parent: int = 0, flops: int = 1000, kind: str = "Linear", parameters: int = 10) -> int:
-        total = Total(Cost(elementwise_flops=flops))
-        self.made.append((parent, {"name": name, "type": kind, "total": total, "parameters": parameters}))
+        total = ModuleFigures(flops, parameters=parameters)
+        self.made.append((parent, {"name": name, "type": kind, "total": total}))
         return len(self.made) - 1
 
     def row(self, number: int) -> ModuleRow:
         parent, known = self.made[number]
         children = tuple(self.row(inner) for inner, (outer, _) in enumerate(self.made) if outer == number)
-        return ModuleRow(**known, path=known["name"], own=Total(ops=1), parent=parent, children=children)
+        return ModuleRow(**known, path=known["name"], own=ModuleFigures(ops=1), parent=parent, children=children)
 
     def names(self) -> list[tuple[str, int]]:
         return [(line.name, line.count) for line in fold_modules([self.row(0)], depth=3)[1:]]

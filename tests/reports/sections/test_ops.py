@@ -12,7 +12,6 @@ import pytest
 from tensortide.graph.model import Graph
 from tensortide.reports import report
 from tensortide.reports.blocks import Document
-from tensortide.reports.names import shared
 from tensortide.reports.render.csv import render_csv
 from tensortide.reports.render.trace import render_trace
 from tensortide.reports.sections import Step, memory
@@ -20,12 +19,6 @@ from tensortide.reports.sections.ops import edges, of_step, schedule
 from tensortide.timelines import timeline
 from tensortide.timing import Durations
 from tests.reports.graphs import alone
-
-
-def test_names_that_paths_share() -> None:
-    assert shared(["h.1.0", "h.2.0"]) == "h.*.0"
-    assert shared(["h.1.0"]) == "h.1.0"
-    assert shared(["", ""]) == ""
 
 
 def test_groups_add_up(document: Document) -> None:

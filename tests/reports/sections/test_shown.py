@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import importlib
 import io
+import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -31,11 +32,15 @@ from tensortide.run.generated.aot import CompiledGraph
 from tensortide.run.usage import Usage
 from tensortide.shown import Shown
 from tensortide.studies.fit import Subject, fit
+from tensortide.studies.fit.model import ModelVerdict
+from tensortide.studies.fit.results import FitOnMachines
+from tensortide.studies.placement.examples import ExamplesRequest, answer
 from tensortide.studies.scale import ClosedForm, Problem, scale
 from tensortide.studies.timing.request import TimedStep
 from tensortide.studies.timing.steady import Steady
 from tensortide.timelines import diff, idleness, liveness, timeline
 from tensortide.timing import device, estimate
+from tensortide.timing.cards import of_bytes
 from tensortide.timing.collectives import cluster
 from tensortide.timing.stationarity import stationarity
 from tests.formulas.samples import transformer, word_lm
@@ -43,6 +48,8 @@ from tests.reports.graphs import tower
 from tests.studies.torch_file.files import made
 from tests.timelines.test_events import three_ops
 
+CELL_BYTES = 12_000
+"""Most bytes of a result in a cell of a notebook."""
 NS = (100.0, 101.0, 99.0, 102.0, 100.0, 98.0, 101.0, 150.0, 100.0, 99.0)
 """Times of steps in a row."""
 
@@ -63,6 +70,17 @@ def profiled(graph: Graph) -> Profiler:
     found = Profiler(graph)
     found.compute_all()
     return found
+
+
+def saved(graph: Graph) -> Any:
+    """A step that fits as it is, without a search for actions."""
+    return fit(Subject("tower", graph, device("T4"), of_bytes(1 << 30), why_not="it is not captured"))
+
+
+def placed() -> Any:
+    with tempfile.TemporaryDirectory() as folder:
+        answer(ExamplesRequest(out=Path(folder)))
+        return tensortide.place(tower(12), machine=Path(folder, "cluster.json"), budget=8)
 
 
 RESULTS: dict[str, Callable[[], Any]] = {
@@ -87,7 +105,14 @@ RESULTS: dict[str, Callable[[], Any]] = {
     "metrics compared": lambda: profiled(tower(12)).compare(profiled(tower(8))),
     "checks": lambda: tensortide.check(tower(12), ["peak <= 1 KB", "no recomputation", "time <= 1 s"]),
     "compared": lambda: tensortide.compare(tower(12), tower(8)),
-    "fit": lambda: fit(Subject("tower", tower(12), device("T4"), 1 << 30, None, "it is not captured")),
+    "fit": lambda: saved(tower(12)),
+    "fit on machines": lambda: FitOnMachines((saved(tower(12)), saved(tower(12)))),
+    "verdict on a model": lambda: ModelVerdict(saved(tower(12)), "the mean of the output"),
+    "metrics": lambda: tensortide.metrics(tower(12)),
+    "placed": placed,
+    "planned": lambda: tensortide.plan(tower(12), "100%", work_limit=1e-3),
+    "frontier": lambda: tensortide.frontier(tower(12), points=2, work_limit=1e-3),
+    "budgeted": lambda: tensortide.simulate(tower(12), budget="100%"),
     "compiled_graph": compiled_graph,
     "torch_file": lambda: made("tower", 0.6),
     "scale": lambda: scale(
@@ -113,7 +138,8 @@ def test_a_result_shows_itself(name: str) -> None:
     out = io.StringIO()
     Console(file=out, width=100, color_system=None).print(result)
     assert len(out.getvalue().splitlines()) > 4
-    assert result._repr_html_().startswith("<iframe")
+    assert len(result._repr_html_().encode()) < CELL_BYTES
+    assert result.page()._repr_html_().startswith("<iframe")
     line = repr(result)
     assert line.startswith(f"<{type(result).__name__} ")
     assert len(line) < 200

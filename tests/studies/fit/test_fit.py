@@ -19,12 +19,15 @@ from tensortide import capture
 from tensortide.executors import LOCAL, Where
 from tensortide.graph import Graph
 from tensortide.graph.model import Role
-from tensortide.recorder.changes import Accumulated, Autocast, Change, Checkpointed, ChunkedLoss
+from tensortide.recorder.changes import Accumulated, Autocast, Change, Checkpointed, ChunkedLoss, Fused
+from tensortide.reports.blocks import Note
+from tensortide.reports.sections.fit import section
 from tensortide.studies.fit import Fit, Subject, fit
 from tensortide.studies.fit.actions import Action, actions
 from tensortide.studies.fit.loop import parts
 from tensortide.studies.fit.results import Gain, Outcome
 from tensortide.studies.fit.trial import tried
+from tensortide.timing.cards import of_bytes
 from tensortide.timing.catalogue import device
 
 ROW = device("H100-SXM-80GB")
@@ -82,7 +85,7 @@ def again(settings: Mapping[str, Any], changes: Sequence[Change], first: bool) -
 
 
 def subject(limit_bytes: int, **more: Any) -> Subject:
-    return Subject("language", again({}, (), False), ROW, limit_bytes, again, **more)
+    return Subject("language", again({}, (), False), ROW, of_bytes(limit_bytes), again=again, **more)
 
 
 @pytest.fixture(scope="module")
@@ -107,7 +110,7 @@ def test_each_outcome_is_that_of_a_capture_with_the_action(found: Fit) -> None:
         assert gain is not None
         assert (gain.peak_bytes, gain.reserved_bytes, gain.step_ns) == msgspec.structs.astuple(trial)
         assert gain.saved_bytes == found.base.peak_bytes - trial.peak_bytes
-        assert gain.lost_ns == trial.step_ns - found.base.step_ns
+        assert gain.lost_ns == ns(trial.step_ns) - ns(found.base.step_ns)
 
 
 @pytest.mark.slow
@@ -123,18 +126,24 @@ def test_actions_are_ranked_by_whether_they_make_it_fit_and_then_by_bytes_for_ea
     assert chosen == (*enough, *rest)
     for some in (enough, rest):
         gains = [one.trial for one in some if one.trial is not None]
-        free = [one for one in gains if one.lost_ns <= 0]
-        won = [one.saved_bytes * (1 - one.lost_ns / study.base.step_ns) for one in free]
-        paid = [one for one in gains if one.lost_ns > 0]
+        free = [one for one in gains if ns(one.lost_ns) <= 0]
+        won = [one.saved_bytes * (1 - ns(one.lost_ns) / ns(study.base.step_ns)) for one in free]
+        paid = [one for one in gains if ns(one.lost_ns) > 0]
         assert gains == [*free, *paid]
         assert won == sorted(won, reverse=True)
-        assert paid == sorted(paid, key=lambda one: -one.saved_bytes / one.lost_ns)
+        assert paid == sorted(paid, key=lambda one: -one.saved_bytes / ns(one.lost_ns))
     assert all(one.line for one in chosen)
+
+
+def ns(of: int | None) -> int:
+    """A time, which is known."""
+    assert of is not None
+    return of
 
 
 def half(machine: str) -> Action:
     graph = again({}, (), False)
-    found = next(actions(Subject("language", graph, device(machine), 10**9)))
+    found = next(actions(Subject("language", graph, device(machine))))
     assert isinstance(found, Action)
     return found
 
@@ -175,7 +184,7 @@ def test_a_smaller_batch_is_charged_for_the_same_samples(found: Fit) -> None:
     assert isinstance(one.action, Action)
     assert one.trial is not None
     count = one.action.settings["batch"]
-    assert one.trial.step_ns == round(tried(again({"batch": count}, (), False), ROW).step_ns / (count / 8))
+    assert one.trial.step_ns == round(ns(tried(again({"batch": count}, (), False), ROW).step_ns) / (count / 8))
 
 
 @pytest.mark.slow
@@ -195,7 +204,7 @@ def test_gradients_of_many_turns_are_timed_by_two_of_them() -> None:
 @pytest.mark.slow
 def test_no_set_of_actions_that_fits_is_clearly_faster(found: Fit) -> None:
     assert found.together is not None
-    assert found.together.fits
+    assert found.together.fits == "fits"
     assert found.together.trial.reserved_bytes <= found.subject.limit_bytes
     single = [one.action for one in found.outcomes if isinstance(one.action, Action) and one.action.devices == 1]
     usable = [one for one in single if one.key not in ("smaller", "accumulate", "fused", "offload")]
@@ -204,7 +213,7 @@ def test_no_set_of_actions_that_fits_is_clearly_faster(found: Fit) -> None:
             if len({one.slot for one in some}) == count:
                 trial = tried(again({}, [change for one in some for change in one.changes], False), ROW)
                 if trial.reserved_bytes <= found.subject.limit_bytes:
-                    assert trial.step_ns > 0.9 * found.together.trial.step_ns
+                    assert ns(trial.step_ns) > 0.9 * ns(found.together.trial.step_ns)
 
 
 @pytest.mark.slow
@@ -228,7 +237,7 @@ def test_the_loop_has_a_first_step_and_an_evaluation(found: Fit) -> None:
 
 def test_a_step_that_trains_whatever_it_is_told_has_no_evaluation() -> None:
     graph = again({}, (), False)
-    study = Subject("language", graph, ROW, 10**9, lambda settings, changes, first: again({}, changes, first))
+    study = Subject("language", graph, ROW, again=lambda settings, changes, first: again({}, changes, first))
     assert [part.name for part in parts(study, lambda settings, first: again({}, (), first), print)] == ["first step"]
 
 
@@ -236,7 +245,7 @@ def test_a_step_that_trains_whatever_it_is_told_has_no_evaluation() -> None:
 def test_what_needs_least_is_shown_where_nothing_fits() -> None:
     study = fit(subject(2**20))
     assert study.together is not None
-    assert not study.together.fits
+    assert study.together.fits == "too large"
     assert len(study.together.actions) > 3
     assert study.together.trial.peak_bytes < min(one.trial.peak_bytes for one in study.outcomes if one.trial)
 
@@ -248,7 +257,7 @@ def test_state_over_devices_that_do_not_divide_it_evenly_is_an_action() -> None:
 
     graph = odd({}, (), False)
     assert sum(int(each.nbytes) for each in graph.storages if each.role is Role.PARAMETER) % 8
-    study = fit(Subject("language", graph, ROW, 10**9, odd))
+    study = fit(Subject("language", graph, ROW, again=odd))
     assert next(one for one in study.outcomes if one.action.key == "sharded").trial is not None
 
 
@@ -262,19 +271,60 @@ def test_a_search_that_is_stopped_has_what_was_known() -> None:
 
     study = fit(subject(10**9), stop=stop)
     assert study.stopped
+    assert (study.tried, study.planned) == (2, 9)
+    text = " ".join(block.text for block in section(study).blocks if isinstance(block, Note))
+    assert "Interrupted: 2 of 9 actions were tried" in text
+    assert "No action" not in text
     assert len([one for one in study.outcomes if one.trial is not None]) == 2
     assert study.verdict.dominant is not None
 
 
+def test_of_a_search_that_is_stopped_at_once_no_action_is_said_to_help() -> None:
+    text = " ".join(
+        block.text for block in section(fit(subject(10**9), stop=lambda: True)).blocks if isinstance(block, Note)
+    )
+    assert "Interrupted: 0 of 9 actions were tried." in text
+    assert "none" not in text
+    assert "No action" not in text
+
+
+@pytest.mark.slow
+def test_on_a_card_that_is_a_size_nothing_has_a_time_and_actions_are_ranked_by_bytes() -> None:
+    study = fit(Subject("language", again({}, (), False), ROW, of_bytes(10**9), timed=False, again=again))
+    assert study.base.step_ns is None
+    gains = [one.trial for one in study.outcomes if one.trial is not None]
+    assert gains
+    assert all((one.step_ns, one.lost_ns, one.step_change, one.saved_per_ms_bytes) == (None,) * 4 for one in gains)
+    saved = [one.trial.saved_bytes for one in study.worthwhile if one.trial is not None]
+    assert saved == sorted(saved, reverse=True)
+    assert study.verdict.asked is not None
+    assert study.verdict.asked.step_ns is None
+    notes = [block.text for block in section(study).blocks if isinstance(block, Note)]
+    assert "No time: no card is named; h100 is one." in notes
+
+
 def test_a_step_that_cannot_be_captured_again_has_a_verdict_and_reasons() -> None:
     graph = again({}, (), False)
-    study = fit(Subject("step.tide", graph, ROW, 10**9, None, "a file has no step"))
+    study = fit(Subject("step.tide", graph, ROW, why_not="a file has no step"))
     assert study.verdict.peak_bytes == tried(graph, ROW).peak_bytes
     assert study.largest is None
     assert not study.recommended
-    assert {one.reason for one in study.outcomes if one.action.key in ("bf16", "loss", "smaller")} == {
-        "a file has no step"
-    }
+    advice = {one.action.key: one for one in study.outcomes if isinstance(one.action, Action)}
+    assert {"bf16", "loss", "eight_bit", "fused", "accumulate", "smaller"} <= {*advice}
+    assert {one.reason for one in advice.values()} == {"a file has no step"}
+    assert all(one.line and one.trial is None for one in advice.values())
+    small = fit(Subject("step.tide", graph, ROW, of_bytes(1), why_not="a file has no step"))
+    for found, start in ((study, "Not tried: bf16"), (small, "What may help, not tried (a file has no step):\n- bf16")):
+        notes = [block.text for block in section(found).blocks if isinstance(block, Note)]
+        assert any(text.startswith(start) for text in notes)
+        assert not any("Not applicable: bf16" in text for text in notes)
+        assert any("optimizer = ...(..., fused=True)" in text for text in notes) is (found is small)
+
+
+def test_what_a_step_has_is_no_advice() -> None:
+    graph = capture(language, changes=[Autocast(), Fused()], machine=ROW.name)
+    keys = {one.key for one in actions(Subject("step.tide", graph, ROW)) if isinstance(one, Action)}
+    assert not keys & {"bf16", "fused"}
 
 
 def test_a_copy_of_the_model_that_a_script_makes_counts_where_it_is_saved(tmp_path: Path) -> None:
@@ -286,7 +336,7 @@ def test_a_copy_of_the_model_that_a_script_makes_counts_where_it_is_saved(tmp_pa
         "copy.deepcopy(settings)\n"
     )
     whole = again({}, (), False)
-    of = Subject("train.py", whole, ROW, 10**9, None, "a script", code=code)
+    of = Subject("train.py", whole, ROW, why_not="a script", code=code)
     copied, written = parts(of, lambda settings, first: whole, lambda text: None)
     model = sum(parameter.numel() * 4 for parameter in Model(64, 3).parameters())
     assert (copied.where, written.where) == ("train.py:2", "train.py:3")

@@ -13,6 +13,7 @@ from tensortide.plans import in_order, save_plan
 from tensortide.plans.immovable import immovable
 from tensortide.plans.planned import Planned
 from tensortide.progress import Search
+from tensortide.request import made
 from tensortide.studies.planning.g10_comparison import OURS, Compared
 from tensortide.studies.planning.policies import machine_of
 from tensortide.studies.planning.request import (
@@ -24,6 +25,7 @@ from tensortide.studies.planning.request import (
     answer_frontier,
     answer_order,
 )
+from tensortide.studies.planning.tiers import TiersRequest
 from tensortide.timelines import timeline
 from tensortide.timing import link
 from tests.plans.dags import random_dag
@@ -83,7 +85,7 @@ def test_a_search_that_is_stopped_returns_what_it_knows(step: str) -> None:
 )
 def test_what_does_not_go_together_is_an_error(options: dict[str, Any], why: str) -> None:
     with pytest.raises(RequestError, match=why):
-        PlannerRequest(**options)
+        made(PlannerRequest, options)
 
 
 @pytest.mark.parametrize(
@@ -103,8 +105,8 @@ def test_a_request_that_means_nothing_is_an_error(options: dict[str, Any], why: 
 
 
 def test_links_are_those_of_the_tiers_that_are_asked_for() -> None:
-    assert PlannerRequest().links == ()
-    asked = PlannerRequest(
+    assert TiersRequest().links == ()
+    asked = TiersRequest(
         offload="host,ssd",
         host_link="25GB/s,10us",  # type: ignore[arg-type] # it is read
         host_memory="1GiB",  # type: ignore[arg-type] # it is read
@@ -113,7 +115,7 @@ def test_links_are_those_of_the_tiers_that_are_asked_for() -> None:
     assert (host.name, int(host.bytes_per_s), host.latency_ns) == ("host", 25 * 10**9, 10_000)
     assert host.capacity_bytes == 1 << 30
     assert (drive.name, drive.bytes_per_s, drive.capacity_bytes) == ("ssd", link("nvme").bytes_per_s, None)
-    machine = machine_of(asked)
+    machine = machine_of(PlannerRequest(tiers=asked))
     assert (machine.wire, machine.host_latency_ns, machine.host_bytes) == (25 * 10**9, 10_000, 1 << 30)
 
 

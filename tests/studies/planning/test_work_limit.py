@@ -22,7 +22,7 @@ WAYS: dict[str, dict[str, Any]] = {
 
 
 def without_seconds(found: Planned) -> Planned:
-    return msgspec.structs.replace(found, search_s=0.0)
+    return msgspec.structs.replace(found, search_s=0.0, step=None)
 
 
 def limited(how: str, work: float, ops: int = 40, **more: Any) -> Planned:

@@ -71,8 +71,11 @@ def _conduct(asked: ExperimentRequest, files: Files, out: OutputRequest) -> None
 class MapRequest(Request):
     """A picture of tensors over time."""
 
+    GROUP = "Output"
+
     heatmap: Annotated[
-        Path | None, Opt("Draw which tensor is resident when, for one length (.png, .svg, .pdf).", writes=True)
+        Path | None,
+        Opt("Draw which tensor is resident when, for one length (.png, .svg, .pdf).", writes=True, common=True),
     ] = None
 
     def check_files(self) -> None:

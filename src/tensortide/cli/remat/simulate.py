@@ -16,11 +16,10 @@ from tensortide.cli.console import progress
 from tensortide.cli.show import Files, OutputRequest, show
 from tensortide.cli.verb import verb
 from tensortide.errors import ExitStatus
-from tensortide.plans import save_plan
 from tensortide.recorder import resolver
 from tensortide.studies.remat.budgeted import Budgeted
 from tensortide.studies.remat.request import ContendersRequest, answer_contenders
-from tensortide.studies.remat.simulate import SimulateRequest, answer
+from tensortide.studies.remat.simulate import SimulateRequest, answer, write_plan
 
 if TYPE_CHECKING:
     from tensortide.reports.blocks import Document
@@ -38,20 +37,12 @@ def simulate(asked: SimulateRequest, files: Files, out: OutputRequest) -> ExitSt
     with progress(out.quiet) as say:
         run = answer(asked, say)
         made = assuming(document(run, top=asked.top), run.graph)
-        wrote = [*_save(run, asked.plan), *_write(run, made, files)]
+        wrote = [*write_plan(run, asked.plan), *_write(run, made, files)]
     show(made, out, wrote=wrote)
     if asked.plan is not None and asked.plan not in wrote:
         name = messages.one_line(str(asked.plan))
         messages.say("error", f"no plan was written to {name}: the run did not end")  # beside what was shown
     return run.status
-
-
-def _save(run: Budgeted, path: Path | None) -> list[Path]:
-    """Write the plan that was played, or that of a run that ended."""
-    plan = run.plan
-    if plan is None and run.simulation is not None and run.outcome == "ok":
-        plan = run.simulation.plan()
-    return [] if path is None or plan is None else [save_plan(plan, path)]
 
 
 def _write(run: Budgeted, made: Document, files: Files) -> Iterator[Path]:

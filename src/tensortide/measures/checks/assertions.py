@@ -16,18 +16,19 @@ from dataclasses import dataclass
 from typing import Literal, NoReturn, TypeAlias, get_args
 
 from tensortide.errors import CheckError, TensortideError
-from tensortide.measures.checks.limits import Limit, limit_of, number_text
+from tensortide.measures.checks.limits import Limit, as_part, limit_of, number_text
 from tensortide.measures.checks.opnames import RECOMPUTATION, problem_of
-from tensortide.measures.figures import BY_MODULE
 from tensortide.measures.metric import Metric
 from tensortide.measures.registry import ALIASES, MetricFunction, Registry, meant
 from tensortide.timelines.machines import machines
+from tensortide.timelines.module_figures import BY_MODULE
 
 Relation: TypeAlias = Literal["<=", ">=", "==", "<", ">"]
 
 _RELATION = re.compile(r"<=|>=|==|=|<|>")
 _WORD = re.compile(r"\S+")
 _NAME = re.compile(r"[^\W\d]\w*")
+_NAMES = re.compile(r"[^\W\d]\w*\s+\w+")
 _MACHINE = re.compile(r"\(([^()]*)\)")
 _CLAUSES = {"in": "modules, as blocks.*", "by": "a role, as activation"}
 _SHOWN = 200
@@ -86,6 +87,11 @@ def parse(text: str, registry: Registry) -> Assertion:
     if not isinstance(text, str):
         raise CheckError(f"an assertion is a text, as 'peak <= 24GiB', not {text!r}")
     return _Parser(text, registry).assertion()
+
+
+def _joined(name: str) -> str:
+    """The name of a metric as people write it in words: ``Peak memory`` is ``peak_memory``."""
+    return "_".join(name.lower().split())
 
 
 def bounded(name: str, limit: str | float, registry: Registry) -> str:
@@ -148,6 +154,8 @@ class _Parser:
         """Find a metric by its name or another one of it."""
         known = meant(name, self.registry.units)
         if known not in self.registry:
+            known = meant(_joined(name), self.registry.units)
+        if known not in self.registry:
             names = [*self.registry, *ALIASES]
             near = difflib.get_close_matches(name, names, n=1, cutoff=0.5)
             hint = f": did you mean {near[0]}?" if near else f"; there are {', '.join(names)}"
@@ -158,9 +166,7 @@ class _Parser:
         return found.metric, found.function
 
     def _quantity(self, start: int, end: int) -> tuple[Quantity, int]:
-        word = _NAME.match(self.text, start, end)
-        if word is None:
-            self.fail(start, "expected the name of a metric, as peak, flops or step_time")
+        word = self._name(start, end)
         metric, function = self.metric(start, word[0])
         machine, at = "", word.end()
         if (found := _MACHINE.match(self.text, at, end)) is not None:
@@ -179,6 +185,14 @@ class _Parser:
         if "in" in given and metric.name not in BY_MODULE:
             self.fail(given["in"][0], f"{metric.name} is not known by module; {', '.join(BY_MODULE)} are")
         return Quantity(metric, machine, given["in"][1] if "in" in given else ""), end
+
+    def _name(self, start: int, end: int) -> re.Match[str]:
+        """Match the name of a metric; its words may be apart (``peak memory``)."""
+        word = _NAME.match(self.text, start, end)
+        if word is None:
+            self.fail(start, "expected the name of a metric, as peak, flops or step_time")
+        apart = _NAMES.match(self.text, start, end)
+        return apart if apart and meant(_joined(apart[0]), self.registry.units) in self.registry else word
 
     def _clauses(self, at: int, end: int) -> list[tuple[str, int, str]]:
         words, found = list(_WORD.finditer(self.text, at, end)), list[tuple[str, int, str]]()
@@ -218,4 +232,6 @@ class _Parser:
         try:
             return limit_of(text.strip(), quantity.metric.unit), device
         except CheckError as error:
-            self.fail(start, str(error))
+            part = as_part(text) if quantity.metric.unit != "share" else ""
+            written = f"; a part of the baseline is written {self.text[:at].strip()} {part}" if part else ""
+            self.fail(start, f"{error}{written}")

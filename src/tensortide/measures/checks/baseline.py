@@ -18,10 +18,10 @@ from tensortide.differences import Amounts
 from tensortide.errors import CheckError, TensortideError
 from tensortide.measures.checks.assertions import Quantity
 from tensortide.measures.checks.measured import Measured
-from tensortide.measures.figures import NONE, Figures
 from tensortide.measures.metric import Number
 from tensortide.measures.status import versions
 from tensortide.shown import Show
+from tensortide.timelines.module_figures import NONE, ModuleFigures
 from tensortide.versioned import Format
 
 FORMAT = Format(
@@ -88,7 +88,7 @@ class Part(msgspec.Struct, frozen=True, kw_only=True):
 
     of: Identity
     metrics: dict[str, int | float] = {}
-    modules: dict[str, Figures] = {}
+    modules: dict[str, ModuleFigures] = {}
 
     def value(self, quantity: Quantity) -> Number | None:
         """The value of a quantity; None if it has none."""

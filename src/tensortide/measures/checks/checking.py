@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from tensortide.differences import Node, Pair, diff, flat
 from tensortide.errors import CheckError, ExitStatus
 from tensortide.graph.model import Graph
+from tensortide.importers.door import File, as_text, open, resolve
 from tensortide.importers.imported import Imported
 from tensortide.measures.checks.assertions import Assertion, Bound, Quantity, bounded, parse
 from tensortide.measures.checks.baseline import (
@@ -26,9 +27,13 @@ from tensortide.measures.checks.baseline import (
 from tensortide.measures.checks.captures import Place, measured_in, places
 from tensortide.measures.checks.measured import Measured
 from tensortide.measures.checks.verdicts import Outcome, Verdict, verdict
-from tensortide.measures.figures import NONE
 from tensortide.measures.registry import Registry, default_registry
+from tensortide.request import options as known_options
 from tensortide.shown import Shown
+from tensortide.targets.keywords import keyword_of, request_of
+from tensortide.targets.opening import opened
+from tensortide.targets.requests import CaptureRequest
+from tensortide.timelines.module_figures import NONE
 from tensortide.write import write_file
 
 if TYPE_CHECKING:
@@ -120,15 +125,16 @@ def check(
     inputs: Any = None,
     loss: Any = None,
     optimizer: str | None = None,
-    **limits: str | float,
+    **limits: Any,
 ) -> Checked:
     """Check a step: each of the ``assertions`` holds, fails, or is undecided, which is no pass.
 
     >>> tensortide.check("gpt2", ["peak <= 8GiB", "no recomputation in blocks.*"]).holds  # doctest: +SKIP
     >>> tensortide.check(step, peak="2GiB", flops="+1% of baseline", baseline="step.json")  # doctest: +SKIP
 
-    ``what`` is a Graph, a workload, a step, a model with ``inputs`` (see ``tensortide.capture``, which takes the other
-    options), or the text of a target. ``limits`` are assertions by metric, numbers in base units. The step is captured
+    ``what`` is any target, or a model with ``inputs`` (see ``tensortide.capture``, which takes the options that are
+    named here). ``limits`` are assertions by metric, numbers in base units; and the other options of a target's capture
+    as the command line has them (``set``, ``ranks``, ...). The step is captured
     for the ``device`` and the ``machine``, and once more for each other one that assertions name: for the machine of
     ``time(h100)``, and without both for the device of ``peak <= 24GiB on cuda``.
 
@@ -136,13 +142,21 @@ def check(
     is missing or of another step; what ``capture`` raises.
     """
     registry = default_registry()
-    texts = [assertions] if isinstance(assertions, str) else [*assertions]
+    texts: Any = [assertions] if isinstance(assertions, str) else assertions
+    if not isinstance(texts, Sequence) or not all(isinstance(text, str) for text in texts):
+        raise CheckError(f"assertions are texts, as 'peak <= 24GiB', not {assertions!r}")
+    asked = {key: limits.pop(key) for key in map(keyword_of, known_options(CaptureRequest)) if key in limits}
     rules = parsed([*texts, *(bounded(metric, limit, registry) for metric, limit in limits.items())], registry)
     given = {"hyperparameters": hyperparameters, "inputs": inputs, "loss": loss, "optimizer": optimizer}
     options = {key: value for key, value in given.items() if value is not None}
+    if asked and options:
+        raise CheckError(f"{' and '.join(asked)} goes with a target, {' and '.join(options)} with what capture takes")
 
     def capture(place: Place) -> Measured:
-        step = _step(what, {**place.options, **options})
+        if asked:
+            step = opened(resolve(as_text(what)), request_of("check", CaptureRequest, {**asked, **place.options}))
+        else:
+            step = _step(what, {**place.options, **options})
         return Measured(step.graph, registry, step.durations, machine)
 
     wanted = [Place()] * len(rules) if _is_captured(what, options) else places(rules, device, machine)
@@ -215,8 +229,6 @@ def _accepted(path: Path, now: Baseline) -> Accepted:
 def _is_captured(what: Any, options: Mapping[str, Any]) -> bool:
     """Tell whether ``what`` is a step that was captured before, for the device that it is on."""
     if isinstance(what, str | os.PathLike) and "inputs" not in options:
-        from tensortide.importers.door import File, resolve
-
         return isinstance(resolve(what), File)
     return isinstance(what, Graph | Imported)
 
@@ -226,8 +238,6 @@ def _step(what: Any, options: Mapping[str, Any]) -> Imported:
     if isinstance(what, Graph | Imported):
         return what if isinstance(what, Imported) else Imported(what)
     if isinstance(what, str | os.PathLike) and "inputs" not in options:
-        from tensortide.importers.door import open
-
         return open(what, **options)
     from tensortide.recorder import capture
 

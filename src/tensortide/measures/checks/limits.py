@@ -12,7 +12,19 @@ from tensortide.measures.metric import Number, Unit
 from tensortide.units import LONGEST, lost_unit, parse_bytes
 
 _NUMBER = re.compile(r"(-?(?:\d+(?:_\d+)*(?:\.\d*)?|\.\d+))(e[+-]?\d{1,3})?\s*(.*)", re.IGNORECASE)
-_PERCENT = re.compile(r"([+-]?)\s*(\d+(?:\.\d*)?|\.\d+)\s*%\s*of\s+baseline")
+_AMOUNT, _BASELINE = r"(?P<number>\d+(?:\.\d*)?|\.\d+)", r"(?:the\s+)?baseline"
+_SIGN, _TIMES_SIGN = r"(?P<sign>[+-])\s*", r"\s*(?P<times>x|\*|times)\s*"
+_PARTS = tuple(
+    re.compile(form)
+    for form in (
+        rf"(?:{_SIGN})?{_AMOUNT}\s*%\s*(?:of\s+)?{_BASELINE}",
+        rf"{_BASELINE}\s*{_SIGN}{_AMOUNT}\s*%",
+        rf"{_AMOUNT}{_TIMES_SIGN}(?:of\s+)?{_BASELINE}",
+        rf"{_BASELINE}{_TIMES_SIGN}{_AMOUNT}",
+    )
+)
+"""Forms of a part of the baseline: ``+2% of baseline``, ``baseline +2%``, ``1.2x baseline``, ``baseline * 1.2``."""
+_PERCENT = re.compile(rf"[+-]?\s*{_AMOUNT}\s*%")
 _OF_BASELINE = re.compile(r"(.*?)\s*of\s+baseline")
 
 _PREFIXES = {"": 1, "k": 1000, "K": 1000, "M": 10**6, "G": 10**9, "T": 10**12, "P": 10**15, "E": 10**18}
@@ -39,7 +51,7 @@ UNITS: dict[Unit, tuple[str, dict[str, Fraction]]] = {
     "count": ("a number, as 12 or 25k", {name: Fraction(size) for name, size in _AMOUNTS.items()}),
     "ns": ("a time, as 210 ms or 1.5 s", {name: Fraction(size) for name, size in _TIMES.items()}),
     "share": ("a share, as 98 % or 0.98", {"%": Fraction(1, 100), **_PLAIN}),
-    "flops_per_byte": ("a number, as 12.5", {"FLOP/B": Fraction(1), **_PLAIN}),
+    "flops_per_byte": ("a number, as 12.5", {"FLOP/B": Fraction(1), "FLOP/byte": Fraction(1), **_PLAIN}),
     "number": ("a number, as 12.5", _PLAIN),
 }
 """What is expected of the limit of a metric by its unit, and the value of each word after a number. Bytes are read by
@@ -67,16 +79,28 @@ def limit_of(text: str, unit: Unit) -> Limit:
     """Read a limit. Raises CheckError, which says what was expected, for a text that is none."""
     if len(text) > LONGEST:
         raise CheckError(f"expected a limit of up to {LONGEST} characters, not one of {len(text)}")
-    if text == "baseline":
+    if re.fullmatch(_BASELINE, text):
         return Limit(text, factor=Fraction(1))
-    if (found := _PERCENT.fullmatch(text)) is not None:
-        part = Fraction(found[2]) / 100
+    if (found := next(filter(None, (form.fullmatch(text) for form in _PARTS)), None)) is not None:
+        named = found.groupdict()
+        part = Fraction(named["number"]) / (1 if named.get("times") else 100)
         if part > LARGEST:
             raise CheckError(f"{text} is out of range: {_TOO_LARGE}")
-        return Limit(text, factor=part if not found[1] else 1 + part if found[1] == "+" else 1 - part)
+        sign = named.get("sign")
+        return Limit(text, factor=part if not sign else 1 + part if sign == "+" else 1 - part)
     if (other := _OF_BASELINE.fullmatch(text)) is not None:
         raise CheckError(f"expected a part of the baseline, as +1% of baseline, not {other[1]!r}")
     return Limit(text, amount=amount(text, unit))
+
+
+def as_part(text: str) -> str:
+    """Write what somebody may have meant as a part of the baseline, in the form that is read; empty for anything else.
+
+    >>> as_part("80%"), as_part("base+2 %"), as_part("24GiB")
+    ('80% of baseline', '+2% of baseline', '')
+    """
+    percent = _PERCENT.fullmatch(text.strip())
+    return f"{text.strip()} of baseline" if percent else "+2% of baseline" * ("%" in text or "base" in text)
 
 
 def number_text(value: object, unit: Unit) -> str | None:

@@ -10,12 +10,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tensortide.errors import GraphError, TensortideError
 from tensortide.graph.model import OpView
+from tensortide.graph.module_paths import is_inside
 from tensortide.measures.checks.assertions import Absence, Quantity
-from tensortide.measures.figures import BY_MODULE, Figures, figures_by_module, matching
 from tensortide.measures.metric import Missing, Number
 from tensortide.measures.profiler import Profiler
 from tensortide.measures.registry import Registry
 from tensortide.measures.subject import Captured, StepSubject
+from tensortide.timelines.module_figures import BY_MODULE, ModuleFigures
 
 if TYPE_CHECKING:
     from tensortide.graph.model import Graph
@@ -47,19 +48,17 @@ class Measured:
 
     @cached_property
     def _profiler(self) -> Profiler:
-        from tensortide.recorder import resolver
-
-        return Profiler(StepSubject(self.graph, times=self.times, resolver=resolver), registry=self.registry)
+        return Profiler(StepSubject(self.graph, times=self.times), registry=self.registry)
 
     @property
     def captured(self) -> Captured:
         """The step with its costs and its memory."""
         return self._profiler.subject.captured()
 
-    @cached_property
-    def modules(self) -> dict[str, Figures]:
+    @property
+    def modules(self) -> dict[str, ModuleFigures]:
         """The own figures of each module."""
-        return figures_by_module(self.captured)
+        return self.captured.modules
 
     @cached_property
     def paths(self) -> set[str]:
@@ -90,7 +89,7 @@ class Measured:
 
     def _inside(self, quantity: Quantity) -> Reading:
         """Sum up a quantity over modules."""
-        inside, name = matching(quantity.modules, self.paths), quantity.metric.name
+        inside, name = self._matching(quantity.modules), quantity.metric.name
         if not inside:
             return Reading(None, self._unmatched(quantity.modules))
         figures = [one for path, one in self.modules.items() if path in inside]
@@ -130,7 +129,7 @@ class Measured:
 
     def absent(self, rule: Absence) -> tuple[list[OpView], str]:
         """Return the ops that an assertion forbids, and why it cannot be told."""
-        inside = matching(rule.modules, self.paths) if rule.modules else self.paths
+        inside = self._matching(rule.modules) if rule.modules else self.paths
         if not inside:
             return [], self._unmatched(rule.modules)
         graph = self.captured.graph
@@ -139,6 +138,9 @@ class Measured:
             called = {index for index, call in enumerate(graph.calls) if _is_called(call.op, rule.ops)}
             return [graph[index] for index in found if graph.ops[index].call in called], ""
         return [graph[index] for index in found if graph.ops[index].recompute], ""
+
+    def _matching(self, pattern: str) -> set[str]:
+        return {path for path in self.paths if is_inside(path, pattern)}
 
     def _unmatched(self, pattern: str) -> str:
         known = sorted(path for path in self.paths if not path.startswith("("))

@@ -15,10 +15,11 @@ from tensortide.measures.checks.suite import Check, chosen, find_file, load_chec
 from tensortide.measures.registry import default_registry
 from tensortide.progress import Say, silent
 from tensortide.request import Arg, Opt, Request, Rule, exclusive, needs, options
-from tensortide.targets.machines import in_catalogue
+from tensortide.targets.machines import device_named, in_catalogue
 from tensortide.targets.opening import opened
 from tensortide.targets.requests import TARGET, CaptureRequest, single_machine
 from tensortide.timelines.machines import split
+from tensortide.timing.cards import card
 from tensortide.write import write_files
 
 _IN_FILE = "those of a named check are in its file"
@@ -33,20 +34,31 @@ def _one_target(asked: Request) -> str | None:
 class CheckRequest(Request):
     """Check that steps still cost what they may."""
 
+    GROUP = "Assertions and baselines"
+
     names: Annotated[
         tuple[str, ...],
         Arg(f"Names of checks in the file (default: all). With --assert one target: {TARGET[0].lower()}{TARGET[1:]}"),
     ] = ()
     assertions: Annotated[
         tuple[str, ...],
-        Opt("An assertion: 'peak <= 24GiB', 'flops <= +1% of baseline'. Repeatable.", "--assert"),
+        Opt(
+            "What must hold: 'peak <= 24GiB', 'flops <= +1% of baseline'.",
+            "--assert",
+            common=True,
+            value="ASSERTION",
+        ),
     ] = ()
     file: Annotated[
         Path | None,
-        Opt("File of checks (default: tensortide.toml, or pyproject.toml, here or in a folder above)."),
+        Opt("File of checks (default: tensortide.toml, or pyproject.toml, here or in a folder above).", common=True),
     ] = None
-    baseline: Annotated[Path | None, Opt("With --assert: the file of the baseline.")] = None
-    accept: Annotated[bool, Opt("Write the baselines: the steps as they are now, whatever they were.")] = False
+    baseline: Annotated[Path | None, Opt("With --assert: the file of the baseline to compare with.", common=True)] = (
+        None
+    )
+    accept: Annotated[
+        bool, Opt("Write the baselines anew: the steps as they are now, whatever they were.", common=True)
+    ] = False
     capture: CaptureRequest = CaptureRequest()
 
     RULES = (
@@ -106,6 +118,8 @@ def _checked(one: Check, say: Say, *, accept: bool) -> Checked:
     registry, asked = default_registry(), one.capture
     rules = parsed(one.assertions, registry)
     machine = asked.machines[0] if asked.machines else None
+    if machine is not None and card(split(machine)[1]) is not None:
+        device_named(split(machine)[1])  # the error that a size has no times
     if machine is not None and not in_catalogue(split(machine)[1]):
         raise CheckError("a check predicts times for machines of the catalogue, which are the same wherever it runs")
     target = resolve(one.target)

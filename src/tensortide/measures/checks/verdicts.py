@@ -12,12 +12,13 @@ from typing import Annotated, Literal, TypeAlias
 from tensortide.differences import Pair, diff, flat
 from tensortide.errors import CheckError
 from tensortide.graph.model import OpView
+from tensortide.graph.module_paths import is_inside
 from tensortide.measures.checks.assertions import Absence, Assertion, Bound
 from tensortide.measures.checks.baseline import Baseline, Identity, Part, identity_of, place_text
 from tensortide.measures.checks.measured import Measured, Reading
-from tensortide.measures.figures import BY_MODULE, NONE, Figures, matching
 from tensortide.measures.metric import Number, Unit
 from tensortide.shown import Show
+from tensortide.timelines.module_figures import BY_MODULE, NONE, ModuleFigures
 
 Outcome: TypeAlias = Literal["holds", "fails", "unknown"]
 
@@ -37,14 +38,14 @@ class Growth:
     """Own figures of modules that differ from the baseline, largest difference first; without a baseline the largest,
     and none is ``compared``.
 
-    The ``amount`` is the field of Figures that the ``metric`` sums. Differences add up to that of the whole.
+    The ``amount`` is the field of ModuleFigures that the ``metric`` sums. Differences add up to that of the whole.
     """
 
     metric: str
     title: str
     unit: Unit
     amount: str
-    modules: tuple[Pair[Figures], ...]
+    modules: tuple[Pair[ModuleFigures], ...]
     compared: bool
 
 
@@ -184,7 +185,8 @@ def growth_of(bound: Bound, measured: Measured, baseline: Part | None) -> Growth
     if not by or bound.quantity.device:
         return None
     metric, now, old = measured.registry[by].metric, measured.modules, {} if baseline is None else baseline.modules
-    inside = matching(bound.quantity.modules or "*", {**now, **old})
+    wanted = bound.quantity.modules or "*"
+    inside = {path for path in {**now, **old} if is_inside(path, wanted)}
     before, after = (flat({path: side[path] for path in side if path in inside}, NONE) for side in (old, now))
     sizes = {pair: abs(pair.values(BY_MODULE[by]).difference) for pair in diff(before, after).children}
     pairs = sorted((pair for pair, size in sizes.items() if size), key=lambda pair: -sizes[pair])

@@ -9,7 +9,7 @@ from tensortide.errors import Unavailable
 from tensortide.graph.model import Graph
 from tensortide.measures.compat.liveness import BYTES, LiveNode, live_nodes
 from tensortide.measures.compat.nodes import NodeGraph
-from tensortide.measures.defaults.memory import GIVEN
+from tensortide.timelines.resident import GIVEN
 
 
 def footprint_reasons(traced: NodeGraph, batch: int) -> tuple[int, dict[str, Fraction | int]]:

@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 from tensortide.errors import Unavailable
-from tensortide.graph.model import Graph, Phase, Role
+from tensortide.graph.model import Role
 from tensortide.graph.roles import WORKSPACE
 from tensortide.measures.metric import Metric
 from tensortide.measures.registry import metric
 from tensortide.measures.subject import Captured, Subject
+from tensortide.timelines.resident import GIVEN, saved_storages
 from tensortide.timelines.timeline import StorageTimeline
 
-GIVEN = (Role.PARAMETER, Role.BUFFER, Role.OPTIMIZER_STATE, Role.INPUT, Role.GRADIENT, Role.LIBRARY)
-"""Roles of storages that are no results of the forward."""
-_LIKE = ("aten.ones_like", "aten.zeros_like", "aten.empty_like", "aten.full_like")
-"""Ops that read the shape of their input, not its values: the gradient of a loss begins with one."""
 _PEAKS = tuple(
     Metric(f"step_peak_{role}", f"Peak: {role.replace('_', ' ')}", "bytes", f"bytes of role {role} at the step's peak")
     for role in (*Role, WORKSPACE)
@@ -67,21 +64,3 @@ def saved_activations(subject: Subject, batch_size: int | None = None) -> int:
     """Sum up the storages that a forward leaves to its backward; each counts once."""
     graph = subject.training(batch_size).graph
     return sum(graph.storages[index].nbytes for index in saved_storages(graph))
-
-
-def saved_storages(graph: Graph) -> set[int]:
-    """The storages that ops before the backward make and ops of the backward read; none without a backward."""
-    phases = [op.phase for op in graph.ops]
-    if Phase.BACKWARD not in phases:
-        return set()
-    first = phases.index(Phase.BACKWARD)
-    made = {
-        index
-        for index, storage in enumerate(graph.storages)
-        if storage.birth is not None and storage.birth < first and storage.role not in GIVEN
-    }
-    shaped = [call.op.startswith(_LIKE) for call in graph.calls]
-    backward = (
-        op for op in range(first, len(graph)) if phases[op] is Phase.BACKWARD and not shaped[graph.ops[op].call]
-    )
-    return made & {storage for op in backward for storage in graph.index.reads[op]}

@@ -12,8 +12,8 @@ from tensortide.measures.subject import Subject
 
 @metric(
     Metric("step_time", "Step time", "ns", "time of one step: predicted for ``machine``, else as its ops were timed"),
-    Metric("step_time_low", "Step time, low", "ns", "lower end of the 80 % interval of the step time", ""),
-    Metric("step_time_high", "Step time, high", "ns", "upper end of the 80 % interval of the step time", ""),
+    Metric("step_time_low", "Step time, 80 % from", "ns", "lower end of the 80 % interval of the step time", ""),
+    Metric("step_time_high", "Step time, 80 % to", "ns", "upper end of the 80 % interval of the step time", ""),
     Metric(
         "utilization",
         "Model FLOPs utilization",

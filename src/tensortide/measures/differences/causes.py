@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TypeAlias
 
 from tensortide.differences import Values
-from tensortide.measures.differences.side import ROOT, WHOLE, ModulePair
+from tensortide.graph.model import ROOT_PATH
+from tensortide.measures.differences.side import WHOLE, ModulePair
 
 MOST = 0.75
 """Share of a difference that a module must have for the search for its cause to go on inside it."""
@@ -49,7 +50,7 @@ def culprits(root: ModulePair, of: Of) -> list[ModulePair]:
         all_of_it = count > 1 and sum(of(pair).a for pair in chosen) > 0.9 * of(root).a > 0
         if apart and total(chosen, of) / whole >= MOST and not all_of_it:
             return [inner for pair in chosen for inner in (culprits(pair, of) or [pair])]
-    return [] if root.path in (ROOT, WHOLE) else [root]
+    return [] if root.path in (ROOT_PATH, WHOLE) else [root]
 
 
 def _apart(root: ModulePair, alone: Sequence[ModulePair], of: Of) -> int:

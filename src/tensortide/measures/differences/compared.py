@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, TypeAlias
 
-from tensortide.cost import Resolver, count
-from tensortide.errors import ExitStatus, MetricError, Unavailable
+from tensortide.errors import ExitStatus, MetricError, Unavailable, check_argument
 from tensortide.graph import Graph, unrolled
+from tensortide.importers.door import as_text, is_module, open
 from tensortide.importers.imported import Imported
 from tensortide.measures.comparison import Comparison, compare_statuses
 from tensortide.measures.differences.limits import Limit, Threshold, parse_limit, tried
@@ -21,10 +21,14 @@ from tensortide.measures.profiler import Profiler
 from tensortide.measures.registry import default_registry
 from tensortide.measures.status import SUFFIX, Status, load_status
 from tensortide.shown import Shown
+from tensortide.targets.counted import count
+from tensortide.targets.keywords import request_of
 from tensortide.timelines import StorageTimeline
 from tensortide.timing import Durations
 
-Comparable: TypeAlias = "Graph | Imported | StorageTimeline | Side | Profiler | Status | str | os.PathLike[str]"
+Comparable: TypeAlias = (
+    "Graph | Imported | StorageTimeline | Side | Profiler | Status | str | os.PathLike[str] | Callable[..., Any]"
+)
 """A step: recorded, opened, played or to be opened; or metrics alone, computed before."""
 _STATUSES = {"held": ExitStatus.HOLDS, "exceeded": ExitStatus.FAILS, "undecided": ExitStatus.UNDECIDED}
 
@@ -100,10 +104,10 @@ def compare(
     reference: int = 0,
     thresholds: Sequence[str] = (),
     machines: Sequence[str | None] = (),
-    resolver: Resolver | None = None,
     strict: bool = False,
     top: int = 15,
     depth: int = 3,
+    **options: Any,
 ) -> Compared:
     """Compare steps: what changed, where, and what it costs; the result shows itself.
 
@@ -111,18 +115,17 @@ def compare(
     >>> found.exceeded, found.steps[0].root.difference.flops  # doctest: +SKIP
 
     Args:
-        steps: two or more of: a Graph, what ``tensortide.open`` returns, the Timeline of a step, the text or path of a
-            target, a Profiler (of a step, or of a model with data: its inference forward) with what it has computed, or
-            a saved status (metrics alone, without a place for differences).
+        steps: two or more of: any target; the Timeline of a step; a Profiler (of a step, or of a model with data: its
+            inference forward) with what it has computed; a saved status, which has metrics alone.
         names: of the steps (default: those of their workloads).
         reference: the place, from 0, of the one that the others are compared with.
         thresholds: limits such as ``peak=+2%`` or ``time=+5ms``; ``exceeded`` lists those that do not hold.
         machines: of the catalogue, for which the times of each step are predicted: its step time is that of host and
             device there, as ``tensortide time`` says it (None, and default: the sum of its ops).
-        resolver: asked for the cost of ops that have no rule; see ``tensortide.cost.count``.
         strict: an op without a cost rule is an error (UnknownCost).
         top: rows that text shows of each list.
         depth: levels of modules that text shows.
+        options: of the captures of targets, as the command line has them (``set``, ``machine``, ``device``, ...).
 
     Raises MetricError for fewer than two steps, for what is none, for metrics of a model at several batch sizes, and
     for a threshold that cannot be read.
@@ -131,13 +134,28 @@ def compare(
         parse_limit(text, None)  # what cannot be read is refused before any work
     if len(steps) < 2:
         raise MetricError("a comparison takes at least two steps")
+    check_argument("names", names, (Sequence,), "a tuple of texts")
+    for name in names:
+        check_argument("a name of a step", name, (str,), "a text")
+    if options:
+        from tensortide.measures.differences.request import CompareRequest, answer
+
+        if machines:
+            raise MetricError(f"machines goes with opened steps, {' and '.join(options)} with targets")
+        given: dict[str, Any] = {
+            "targets": steps,
+            "reference": chr(ord("A") + reference),
+            "threshold": tuple(thresholds),
+        }
+        given |= {"strict": strict, "top": top, "depth": depth, **options}
+        return answer(request_of("compare", CompareRequest, given), names=names)
     entrants = []
     for place, step in enumerate(steps):
         name = names[place] if place < len(names) else ""
         machine = machines[place] if place < len(machines) else None
-        entrants.append(_entrant(chr(ord("A") + place), step, name, machine, resolver))
+        entrants.append(_entrant(chr(ord("A") + place), step, name, machine))
         if strict and (side := entrants[-1].side) is not None:
-            count(side.graph, strict=True, resolver=resolver)
+            count(side.graph, strict=True)
     compare_statuses([one.status for one in entrants], reference=reference)  # an error for no such reference
     units = default_registry().units
     units |= {name: entry.metric.unit for one in entrants for name, entry in one.status.entries.items()}
@@ -145,25 +163,23 @@ def compare(
     return Compared(tuple(entrants), reference, limits, top, depth)
 
 
-def _entrant(letter: str, step: Comparable, name: str, machine: str | None, resolver: Resolver | None) -> Entrant:
-    if isinstance(step, str | os.PathLike):
-        name, step = name or os.fspath(step), _opened(step)
+def _entrant(letter: str, step: Comparable, name: str, machine: str | None) -> Entrant:
+    if isinstance(step, str | os.PathLike) or (callable(step) and not is_module(step)):
+        name, step = name or str(as_text(step)), _opened(step)
     if isinstance(step, Profiler):
         return Entrant(letter, step.status, _profiled(step))
     if isinstance(step, Status):
         return Entrant(letter, step, None)
-    side = step if isinstance(step, Side) else _side(step, name, resolver)
+    side = step if isinstance(step, Side) else _side(step, name)
     profiler = Profiler(side.subject, name=name or side.name)
     options: dict[str, Any] = {} if machine is None else {"machine": machine}
     profiler.compute_all(**options)
     return Entrant(letter, profiler.status, side)
 
 
-def _opened(target: str | os.PathLike[str]) -> Imported | Status:
-    if os.fspath(target).endswith(SUFFIX):
-        return load_status(target)
-    from tensortide.importers.door import open
-
+def _opened(target: str | os.PathLike[str] | Callable[..., Any]) -> Imported | Status:
+    if (text := as_text(target)).endswith(SUFFIX):
+        return load_status(text)
     return open(target)
 
 
@@ -181,10 +197,10 @@ def _profiled(profiler: Profiler) -> Side:
             "compute_all(batch_size=4) does"
         )
     captured = subject.captured(None if subject.kind == "step" else next(iter(sizes), None))
-    return Side(profiler.name, unrolled(captured.graph), durations, captured.resolver)
+    return Side(profiler.name, unrolled(captured.graph), durations)
 
 
-def _side(step: Graph | Imported | StorageTimeline, name: str, resolver: Resolver | None) -> Side:
+def _side(step: Any, name: str) -> Side:
     """Make a side of a recorded step, with its times where it has them. Raises MetricError for what is none."""
     if not isinstance(step, Graph | Imported | StorageTimeline):
         raise MetricError(
@@ -197,4 +213,4 @@ def _side(step: Graph | Imported | StorageTimeline, name: str, resolver: Resolve
         durations = step.durations
     elif isinstance(step, StorageTimeline) and step.durations_ns is not None:
         durations = Durations(step.durations_ns, "the Timeline", "recorded")
-    return Side(name or graph.meta.workload, unrolled(graph), durations, resolver)
+    return Side(name or graph.meta.workload, unrolled(graph), durations)

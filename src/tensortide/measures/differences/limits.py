@@ -12,10 +12,11 @@ from tensortide.errors import CheckError, MetricError
 from tensortide.measures.checks.limits import amount
 from tensortide.measures.comparison import Comparison, MetricPair
 from tensortide.measures.metric import Unit
-from tensortide.measures.registry import ALIASES, meant, nearest
+from tensortide.measures.registry import ALIASES, meant
+from tensortide.python_object import near
 from tensortide.shown import Show
 
-Outcome: TypeAlias = Literal["held", "exceeded", "undecided"]
+LimitOutcome: TypeAlias = Literal["held", "exceeded", "undecided"]
 _TEXT = re.compile(
     r"\s*(?P<name>[\w.-]+(?:\[\w+\])?)\s*=\s*(?P<sign>[+-]?)\s*(?P<amount>[0-9.].*?)(?P<percent>\s*%)?\s*"
 )
@@ -48,7 +49,7 @@ class Threshold(NamedTuple):
     letter: str
     pair: MetricPair
     allowed: float
-    outcome: Outcome
+    outcome: LimitOutcome
 
     @property
     def reference(self) -> Annotated[float | None, Show(unit="number", data=True)]:
@@ -71,7 +72,7 @@ def parse_limit(text: str, units: dict[str, Unit] | None) -> Limit:
         raise MetricError(f"a threshold is NAME=+2% or NAME=+100MiB, with a sign, not {text!r}")
     name, number = match["name"] if units is None else meant(match["name"], units), match["amount"]
     if units is not None and name not in units:
-        raise MetricError(f"there is no metric {match['name']!r}{nearest(name, [*ALIASES, *units])}")
+        raise MetricError(f"there is no metric {match['name']!r}{near(name, [*ALIASES, *units])}")
     sign = -1 if match["sign"] == "-" else 1
     try:
         if match["percent"]:
@@ -92,5 +93,5 @@ def tried(limits: Iterable[Limit], found: Comparison, letters: Sequence[str]) ->
             allowed = limit.allowed(reference)
             over = value < allowed if pair.metric.direction == "higher" else value > allowed
             undecided = any(pair.bounds) and not (over and pair.bounds == (False, True))
-            outcome: Outcome = "undecided" if undecided else "exceeded" if over else "held"
+            outcome: LimitOutcome = "undecided" if undecided else "exceeded" if over else "held"
             yield Threshold(limit, letter, pair, allowed, outcome)

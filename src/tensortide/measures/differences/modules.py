@@ -17,7 +17,7 @@ from typing import NamedTuple
 from tensortide.differences import Matcher, Partners, diff
 from tensortide.graph.model import describe
 from tensortide.measures.differences.side import Module, ModulePair, Side
-from tensortide.measures.figures import Figures
+from tensortide.timelines.module_figures import ModuleFigures
 
 LEAST = 0.3
 """Least likeness of two modules that are matched under different names."""
@@ -47,7 +47,7 @@ def join(a: Side, b: Side) -> ModulePair:
     return diff(a.tree, b.tree, ModuleMatcher(a, b))
 
 
-class ModuleMatcher(Matcher[Figures]):
+class ModuleMatcher(Matcher[ModuleFigures]):
     """Matches the modules of two steps by name and structure; what differs in no op or size is the same."""
 
     def __init__(self, a: Side, b: Side) -> None:
@@ -60,7 +60,7 @@ class ModuleMatcher(Matcher[Figures]):
         """Tell whether two modules have equal ops and sizes."""
         return self._of[a].shape == self._of[b].shape
 
-    def inside(self, a: Module, b: Module) -> tuple[Partners[Figures], Iterable[Partners[Figures]]]:
+    def inside(self, a: Module, b: Module) -> tuple[Partners[ModuleFigures], Iterable[Partners[ModuleFigures]]]:
         """Match the children of ``a`` and ``b``, or one of them with a module that the other one only wraps."""
         if (core := self._wrapped(a, b)) is not None:
             return (None, b), [(a, core), *((None, child) for child in b.children if child is not core)]
@@ -68,7 +68,7 @@ class ModuleMatcher(Matcher[Figures]):
             return (a, None), [(core, b), *((child, None) for child in a.children if child is not core)]
         return (a, b), self._children(a.children, b.children)
 
-    def _children(self, left: Sequence[Module], right: Sequence[Module]) -> Iterator[Partners[Figures]]:
+    def _children(self, left: Sequence[Module], right: Sequence[Module]) -> Iterator[Partners[ModuleFigures]]:
         """Match children: the pairs in the order of ``right``, what is only on the left at its place."""
         named = {child.name: child for child in right if not child.name.isdigit()}
         partner = {one: named[one.name] for one in left if one.name in named}

@@ -11,23 +11,24 @@ from typing import Annotated, NamedTuple, TypeAlias, TypeVar
 import msgspec
 
 from tensortide.cost import PHASES
+from tensortide.cost.count import phase_of
 from tensortide.cost.coverage import shown
 from tensortide.differences import Matcher, Node, Pair, Partners, Together, diff, flat, grouped
 from tensortide.graph.model import Op, describe
-from tensortide.measures.differences.side import Module, ModulePair, Side, phase_of
-from tensortide.measures.figures import NONE, Figures
+from tensortide.measures.differences.side import Module, ModulePair, Side
 from tensortide.shown import Show
+from tensortide.timelines.module_figures import NONE, ModuleFigures
 
 MOST = 4_000_000
 """Longest product of two sequences of ops that are aligned; of longer ones the ops of each name are counted."""
 LISTED = 4
 """Tensors that a signature names on each side of its arrow."""
 X = TypeVar("X")
-Group: TypeAlias = Pair[Figures]
+Group: TypeAlias = Pair[ModuleFigures]
 """The ops of one name (an op kind or a phase) in both steps."""
 
 
-class PhaseAmounts(Figures, frozen=True):
+class PhaseAmounts(ModuleFigures, frozen=True):
     """Figures of a phase; its peak is the most bytes resident during any of its ops; without ops it has none."""
 
     ops: Annotated[int, Show("Ops", at_width=110)] = 0
@@ -72,7 +73,7 @@ class Called(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class OpChange(Together[Figures]):
+class OpChange(Together[ModuleFigures]):
     """Ops of one name in matched modules that one side alone has, or that have other shapes there (``resized``)."""
 
     @property
@@ -107,14 +108,14 @@ class OpChange(Together[Figures]):
         return a, b
 
 
-class _Aligned(Matcher[Figures]):
+class _Aligned(Matcher[ModuleFigures]):
     """Matches the ops of a module in their order, by name and phase."""
 
-    def inside(self, a: Module, b: Module) -> tuple[Partners[Figures], Iterable[Partners[Figures]]]:
+    def inside(self, a: Module, b: Module) -> tuple[Partners[ModuleFigures], Iterable[Partners[ModuleFigures]]]:
         """Match ops at the same place of both sequences."""
         return (a, b), aligned(a.children, b.children, lambda op: (op.name, op.of.phase))
 
-    def same(self, a: Module, b: Module, inside: Sequence[Pair[Figures]]) -> bool:
+    def same(self, a: Module, b: Module, inside: Sequence[Pair[ModuleFigures]]) -> bool:
         """Tell whether two ops have the same shapes and costs."""
         return a.own == b.own and a.of == b.of
 
@@ -122,7 +123,7 @@ class _Aligned(Matcher[Figures]):
 def changed_ops(a: Side, b: Side, root: ModulePair) -> tuple[OpChange, ...]:
     """Align the ops of matched modules, phase by phase, and list those that differ; of those of one module, name and
     signature there is one row."""
-    differing: list[Pair[Figures]] = []
+    differing: list[Pair[ModuleFigures]] = []
     for pair in root.walk():
         if pair.a is not None and pair.b is not None:
             left, right = (_ops(side, node.path, pair.label) for side, node in ((a, pair.a), (b, pair.b)))
@@ -136,7 +137,7 @@ def changed_ops(a: Side, b: Side, root: ModulePair) -> tuple[OpChange, ...]:
     )
 
 
-def _what(op: Module) -> tuple[str, Figures, Called]:
+def _what(op: Module) -> tuple[str, ModuleFigures, Called]:
     return op.name, op.own, op.of
 
 
@@ -146,9 +147,9 @@ def _ops(side: Side, path: str, label: str) -> Module:
     for index in sorted(side.ops_of.get(path, ()), key=lambda i: PHASES.index(side.phases[i])):
         op, cost = graph.ops[index], side.count.costs[index].cost
         left, right = (_signature([describe(graph.tensors[t]) for t in some]) for some in (op.inputs, op.outputs))
-        own = Figures(ops=1) if cost is None else Figures(int(cost.flops), accessed_bytes=int(cost.bytes), ops=1)
+        known = {} if cost is None else {"flops": int(cost.flops), "accessed_bytes": int(cost.bytes)}
         called = Called(label, side.phases[index], f"{left} -> {right}".strip())
-        found.append(Node(_kind(side, op), own, of=called))
+        found.append(Node(_kind(side, op), ModuleFigures(ops=1, **known), of=called))
     return Node(label, NONE, tuple(found))
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, TypeAlias
@@ -17,12 +18,11 @@ from tensortide.measures.differences.limits import parse_limit
 from tensortide.measures.status import SUFFIX as STATUS
 from tensortide.measures.status import Status, load_status
 from tensortide.progress import Say, silent
-from tensortide.recorder import resolver
 from tensortide.recorder.script import Script
 from tensortide.recorder.target import Workload
 from tensortide.request import Arg, Opt, Request, Rule
 from tensortide.targets.durations import with_durations
-from tensortide.targets.machines import in_catalogue
+from tensortide.targets.machines import device_named, in_catalogue
 from tensortide.targets.opening import opened
 from tensortide.targets.requests import TARGET, CaptureRequest, Depth, Strict, TimesRequest, Top
 from tensortide.timing import DEFAULT_DEVICE, load_durations
@@ -69,14 +69,21 @@ def _settings(asked: Request) -> str | None:
 class CompareRequest(Request):
     """What differs between steps, where, and by how much?"""
 
+    GROUP = "The comparison"
+
     targets: Annotated[tuple[str, ...], Arg(_TARGETS)] = ()
-    reference: Annotated[str, Opt("The one that the others are compared with (default: A).", read=str.upper)] = "A"
+    reference: Annotated[
+        str,
+        Opt("Target that the others are compared with, by its letter (default: A).", read=str.upper, value="LETTER"),
+    ] = "A"
     threshold: Annotated[
         tuple[str, ...],
         Opt(
-            "The most that a metric may change for the worse: peak=+2%, flops=+1G, time=+5ms. Beyond that the exit "
-            "status is 1. Repeatable.",
+            "Most that a metric may change for the worse: peak=+2%, flops=+1G, time=+5ms. Beyond it the exit "
+            "status is 1.",
             read=_limit,
+            common=True,
+            value="METRIC=CHANGE",
         ),
     ] = ()
     depth: Depth = 3
@@ -135,8 +142,9 @@ class _Given:
         return opened(self.found, self.capture, say, strict=self.strict)
 
 
-def answer(asked: CompareRequest, say: Say = silent) -> Compared:
-    """Open the steps, and compare them. Once the times of one are known or a machine is asked for, all have times.
+def answer(asked: CompareRequest, say: Say = silent, names: Sequence[str] = ()) -> Compared:
+    """Open the steps, and compare them, by these ``names`` or those of their targets. Once the times of one are known
+    or a machine is asked for, all have times.
 
     Raises:
         RequestError: a target has times and no step, where there must be one.
@@ -145,6 +153,8 @@ def answer(asked: CompareRequest, say: Say = silent) -> Compared:
     """
     given = [_given(asked, *each) for each in zip(_LETTERS, asked.targets, strict=False)]
     reference, machine = _LETTERS.index(asked.reference), asked.capture.machine
+    if machine is not None:
+        device_named(machine)  # an error for what has no times, before anything is captured
     # the reference first: others may be times of it; a trace beside a reference that is a trace, too, is a step
     base, is_trace = given[reference].opened(None, say, is_step=given[reference].is_trace), given[reference].is_trace
     steps = [
@@ -159,13 +169,13 @@ def answer(asked: CompareRequest, say: Say = silent) -> Compared:
             for step, name in zip(steps, machines, strict=True)
         ]
     say("comparing")
+    own = [one.name(step) for one, step in zip(given, steps, strict=True)]
     return compare(
         *steps,
-        names=[one.name(step) for one, step in zip(given, steps, strict=True)],
+        names=[*names, *own[len(names) :]],
         reference=reference,
         thresholds=asked.threshold,
         machines=[None if name is None or not in_catalogue(name) else name for name in machines],
-        resolver=resolver,
         strict=asked.strict,
         top=asked.top,
         depth=asked.depth,

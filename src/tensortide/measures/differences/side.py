@@ -3,30 +3,28 @@
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Annotated, NamedTuple, TypeAlias
 
-import msgspec
-
-from tensortide.cost import Count, ModuleTotal, Resolver, Total
-from tensortide.cost.count import RECOMPUTE
+from tensortide.cost import Count, Total
+from tensortide.cost.count import phase_of
 from tensortide.differences import Node, Pair
-from tensortide.graph.model import Graph, Op, Tensor, describe
+from tensortide.graph.model import OUTSIDE_PATH, ROOT_PATH, Graph, Op
 from tensortide.graph.roles import WORKSPACE
-from tensortide.measures.figures import NONE, Figures, costs_of, figures_by_module
 from tensortide.measures.subject import StepSubject
 from tensortide.shown import Show
 from tensortide.timelines import StorageTimeline
-from tensortide.timelines.resident import storage_homes
+from tensortide.timelines.module_figures import ModuleFigures, costs_of, module_trees
+from tensortide.timelines.resident import storage_homes, widest_tensors
 from tensortide.timing import Durations
 
-WHOLE, ROOT, OUTSIDE = "(step)", "(root)", "(outside)"
-"""Paths of the step as a whole, of the model, and of what is in no module."""
-Module: TypeAlias = Node[Figures]
+WHOLE = "(step)"
+"""The path of the step as a whole."""
+Module: TypeAlias = Node[ModuleFigures]
 """A module of one side; it is ``of`` a type."""
-ModulePair: TypeAlias = Pair[Figures]
+ModulePair: TypeAlias = Pair[ModuleFigures]
 """A module of ``a`` and its partner in ``b``, each None where there is none."""
 
 
@@ -48,12 +46,11 @@ class Side:
     name: str
     graph: Graph
     durations: Durations | None = None
-    resolver: Resolver | None = None
 
     @cached_property
     def subject(self) -> StepSubject:
         """The step as metrics take it."""
-        return StepSubject(self.graph, times=self.durations, name=self.name, resolver=self.resolver)
+        return StepSubject(self.graph, times=self.durations, name=self.name)
 
     @property
     def count(self) -> Count:
@@ -80,11 +77,11 @@ class Side:
         """The phase of each op; recomputation is one of its own."""
         return tuple(map(phase_of, self.graph.ops))
 
-    def sums(self, key: Callable[[Op], str]) -> dict[str, Figures]:
+    def sums(self, key: Callable[[Op], str]) -> dict[str, ModuleFigures]:
         """Sum the costs and times of the ops by a key."""
         totals, times = self.count.by(key), self._times(key)
         names = dict.fromkeys([*totals, *times])
-        return {name: Figures(**costs_of(totals.get(name, Total())), time_ns=times[name]) for name in names}
+        return {name: ModuleFigures(**costs_of(totals.get(name, Total())), time_ns=times[name]) for name in names}
 
     def _times(self, key: Callable[[Op], str]) -> Mapping[str, int | None]:
         if self.durations is None:
@@ -116,33 +113,24 @@ class Side:
     def tree(self) -> Module:
         """The step as the root of all modules: its whole figures are those of the step. Modules stand in the order in
         which they first run, as two models may register alike modules in different orders."""
-        figures, times = (
-            figures_by_module(self.subject.captured()),
-            self._times(lambda op: self.graph.module_path(op.module)),
-        )
-        paths = dict.fromkeys([*figures, *times])
-        own = {path: msgspec.structs.replace(figures.get(path, NONE), time_ns=times[path]) for path in paths}
-        nothing = Figures(time_ns=None if self.durations is None else 0)
+        times = None if self.durations is None else self.durations.ns
+        trees = [self._as_run(tree) for tree in module_trees(self.count, self.memory, times)]
+        nothing = ModuleFigures(time_ns=None if times is None else 0)
+        models = [tree for tree in trees if tree.path != OUTSIDE_PATH]
+        if models and all(tree.path != ROOT_PATH for tree in models):
+            trees = [Node(ROOT_PATH, nothing, tuple(models), ROOT_PATH, of=""), *trees[len(models) :]]
+        return Node(WHOLE, nothing, tuple(trees), WHOLE, of="")
 
-        def node(total: ModuleTotal) -> Module:
-            inside = sorted(total.children, key=lambda child: self._first.get(child.path, len(self.graph)))
-            path = total.path or ROOT
-            return _node(path, own.pop(path, nothing), map(node, inside), total.type)
-
-        trees = [node(tree) for tree in self.count.modules]
-        models = [tree for tree in trees if tree.path != OUTSIDE]
-        if models and all(tree.path != ROOT for tree in models):
-            trees = [_node(ROOT, own.pop(ROOT, nothing), models), *(tree for tree in trees if tree.path == OUTSIDE)]
-        # what only tensors are in: no op runs outside a module, but a parameter or an input is there
-        trees += [_node(path, figures) for path, figures in own.items()]
-        return _node(WHOLE, nothing, trees)
+    def _as_run(self, module: Module) -> Module:
+        inside = sorted(module.children, key=lambda child: self._first.get(child.path, len(self.graph)))
+        return replace(module, children=tuple(map(self._as_run, inside)))
 
     @cached_property
     def at_peak(self) -> tuple[Held, ...]:
         """Tensors resident at the peak, the largest first, and the workspace of the op that runs there; they sum to the
         peak."""
         graph, memory, at = self.graph, self.memory, self.peak_op
-        widest = _widest(graph)
+        widest = widest_tensors(graph)
         found = []
         for index, nbytes, birth, death in memory.storages():
             if not (birth <= at < death and nbytes):
@@ -162,20 +150,3 @@ class Side:
     def _homes(self) -> list[str]:
         """The path of the module of each storage."""
         return [self.graph.module_path(home) for home in storage_homes(self.graph)]
-
-
-def phase_of(op: Op) -> str:
-    """Return the phase of an op; recomputation is one of its own."""
-    return RECOMPUTE if op.recompute else op.phase.value
-
-
-def _node(path: str, own: Figures, children: Iterable[Module] = (), type_: str = "") -> Module:
-    return Node(path.rpartition(".")[2], own, tuple(children), path, of=type_)
-
-
-def _widest(graph: Graph) -> dict[int, str]:
-    """Describe the largest tensor in each storage; of equal ones the first, which later ones are views of."""
-    widest: dict[int, Tensor] = {}
-    for tensor in sorted(graph.tensors, key=lambda one: -one.region_bytes):
-        widest.setdefault(tensor.storage, tensor)
-    return {storage: describe(tensor) for storage, tensor in widest.items()}

@@ -9,17 +9,18 @@ from functools import cached_property
 import msgspec
 
 from tensortide.differences import Pair
+from tensortide.graph.model import OUTSIDE_PATH, ROOT_PATH
+from tensortide.graph.module_paths import ranged
 from tensortide.measures.differences.memory import Curves, PeakTensor, curves, peak_tensors
 from tensortide.measures.differences.modules import join
 from tensortide.measures.differences.ops import Group, OpChange, PhaseAmounts, by_kind, by_phase, changed_ops
-from tensortide.measures.differences.paths import folded
-from tensortide.measures.differences.side import OUTSIDE, ROOT, WHOLE, ModulePair, Side
+from tensortide.measures.differences.side import WHOLE, ModulePair, Side
 from tensortide.units import format_percent
 
 JOINED = 0.4
 """Least share of the FLOPs of both steps in matched modules, on average, for the models to be of one structure."""
 
-_ALWAYS = (WHOLE, ROOT, OUTSIDE)
+_ALWAYS = (WHOLE, ROOT_PATH, OUTSIDE_PATH)
 """Paths of the step, the model itself and what is outside, which match though nothing else does."""
 
 
@@ -64,7 +65,7 @@ class Matching(msgspec.Struct, frozen=True):
 
 def _several(names: Iterable[str]) -> str:
     """List the first names, ranges of numbers as one, and say how many more there are."""
-    listed = folded(names)
+    listed = ranged(names)
     return ", ".join(listed[:3]) + (f" and {len(listed) - 3} more" if len(listed) > 3 else "")
 
 
@@ -109,7 +110,7 @@ class StepDifference:
     @cached_property
     def matching(self) -> Matching:
         """The modules that match, and those that do not; of an added or removed tree only the top."""
-        pairs = [pair for pair in self.root.walk() if pair.path not in (WHOLE, OUTSIDE)]
+        pairs = [pair for pair in self.root.walk() if pair.path not in (WHOLE, OUTSIDE_PATH)]
         both = [pair for pair in pairs if pair.a and pair.b and not {pair.a.path, pair.b.path} <= {*_ALWAYS}]
         inner = {child for pair in pairs for child in pair.children if child.kind == pair.kind}
         kinds = [pair.kind for pair in both]
@@ -150,6 +151,6 @@ class _InModules:
                 self.whole[side] += getattr(node.own, self.name)
                 self.matched[side] += getattr(node.own, self.name) if inside or pair.matched else 0
         partners = [child.matched for child in pair.children]
-        inner = pair.matched and pair.path not in (WHOLE, ROOT) and (any(partners) or not partners)
+        inner = pair.matched and pair.path not in (WHOLE, ROOT_PATH) and (any(partners) or not partners)
         for child in pair.children:
             self._add(child, inside=inside or inner)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeAlias
 
 from tensortide.errors import NothingFits, TensortideError
 from tensortide.graph.model import OUTSIDE, Graph, within
+from tensortide.graph.module_paths import pattern
 from tensortide.parallelism.shards import Shard
 from tensortide.parallelism.shards.request import Along
 from tensortide.placements.graphs.durations import op_times
@@ -134,9 +135,9 @@ def _candidates(graph: Graph, cluster: DeviceCluster, durations: Mapping[str, Du
     for record, ns in zip(graph.ops, times, strict=True):
         for path in _ancestry(graph.modules[record.module].path) if record.module != OUTSIDE else ():
             if path in kinds:
-                work[_pattern(path), kinds[path]] += ns
-                paths[_pattern(path), kinds[path]][path] = None
-    types = Counter(pattern for pattern, _ in {(_pattern(path), kind) for path, kind in kinds.items()})
+                work[pattern(path), kinds[path]] += ns
+                paths[pattern(path), kinds[path]][path] = None
+    types = Counter(name for name, _ in {(pattern(path), kind) for path, kind in kinds.items()})
     for key in sorted(work, key=lambda key: (-work[key], key))[:MODULES]:
         alike = types[key[0]] == 1 and len(paths[key]) > 1
         names = (key[0],) if alike else tuple(path or ROOT for path in paths[key])
@@ -149,8 +150,3 @@ def _ancestry(path: str) -> Iterator[str]:
         yield path
         path = path.rpartition(".")[0]
     yield ""
-
-
-def _pattern(path: str) -> str:
-    """``path`` with ``*`` for each number."""
-    return ".".join("*" if name.isdecimal() else name for name in path.split("."))

@@ -13,9 +13,11 @@ from tensortide.memory.workspace import Workspace
 from tensortide.parallelism.shards import Shard
 from tensortide.placements.graphs.hosts import Launch
 from tensortide.placements.graphs.schedules import Priority, ScheduleName
-from tensortide.placements.graphs.units import STEPS, Grouping
+from tensortide.placements.graphs.units import REPLICAS, STEPS, Grouping
 from tensortide.request import Opt, Request
 from tensortide.units import parse_bytes
+
+_SIMULATION = f"{STEPS}: the simulation"
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,8 @@ class PlaceOptions(Request):
         Priority,
         Opt(
             "Which ready op runs first: the earliest recorded, or that with most after it; auto is the second on "
-            "several devices, if it fits their memory."
+            "several devices, if it fits their memory.",
+            group=_SIMULATION,
         ),
     ] = "auto"
     in_flight: int | None = None
@@ -46,10 +49,11 @@ class PlaceOptions(Request):
             "When a tensor is released: last_use, after its last use; eager, when eager mode releases it, as memory "
             "and scale count.",
             "--lifetimes",
+            group=_SIMULATION,
         ),
     ] = "last_use"
     workspace: Workspace = True
-    staging: Annotated[bool, Opt("A transfer needs a second buffer where it starts.")] = False
+    staging: Annotated[bool, Opt("A transfer needs a second buffer where it starts.", group=_SIMULATION)] = False
     shards: tuple[Shard, ...] = ()
     data: Annotated[
         int,
@@ -67,10 +71,13 @@ class PlaceOptions(Request):
     ] = None
     launch: Annotated[
         Launch,
-        Opt("The host of each device issues its ops one by one, or in captured graphs; none: in no time."),
+        Opt(
+            "The host of each device issues its ops one by one, or in captured graphs; none: in no time.",
+            group=_SIMULATION,
+        ),
     ] = "eager"
 
-    GROUP: ClassVar[str] = STEPS
+    GROUP: ClassVar[str] = REPLICAS
 
     def __post_init__(self) -> None:
         """Raise RequestError for an option that has no such value, and for bytes of workspaces that cannot be."""

@@ -15,7 +15,9 @@ from tensortide.placements.graphs.micro_batches import MicroBatches
 from tensortide.request import Opt, Request
 
 STEPS = "Captured steps"
-"""Heading of the options of a placed step."""
+UNITS = f"{STEPS}: the units"
+REPLICAS = f"{STEPS}: batches and replicas"
+"""Headings of the options of a placed step."""
 By: TypeAlias = Literal["module", "closure"]
 HOST = " host"
 """End of the names of units that the host runs."""
@@ -29,14 +31,14 @@ class Grouping(Request):
     there are no more, but for those of the host. ``free_backward``: backward ops need not follow their forward ops.
     ``keep_random``: ops that draw random numbers share a device."""
 
-    by: Annotated[By, Opt("Units are ops of one module, or as few as must share a device (closure).")] = "module"
+    by: Annotated[By, Opt("Units are ops of one module, or (closure) as few as must share a device.")] = "module"
     depth: Annotated[int | None, Opt("Levels of modules that units tell apart (default: all).", least=0)] = None
-    prefixes: Annotated[tuple[str, ...], Opt("A module that is one unit. Repeatable.", "--prefix")] = ()
+    prefixes: Annotated[tuple[str, ...], Opt("A module that is one unit.", "--prefix", value="MODULE")] = ()
     most: Annotated[int | None, Opt("Units, at most: more are merged.", "--units", least=1)] = None
     free_backward: Annotated[bool, Opt("Backward ops need not follow their forward ops.")] = False
     keep_random: Annotated[bool, Opt("Ops that draw random numbers share a device.")] = False
 
-    GROUP: ClassVar[str] = STEPS
+    GROUP: ClassVar[str] = UNITS
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ import msgspec
 from tensortide.errors import PlanError
 from tensortide.expr import Expr, constant, expr_of, maximum, total
 from tensortide.graph.model import Graph
+from tensortide.graph.validate import require_graph
 from tensortide.memory.workspace import workspace_of
 from tensortide.plans.model import Plan, in_order
 from tensortide.plans.order.cuts import sure_blocks
@@ -127,6 +128,7 @@ def footprint(
     Loops are written out; a step of more than ``problem.FREE`` ops then keeps each of them together. Raises GraphError
     if nothing of the graph is on ``device``, or if its loops are too long to be written out.
     """
+    require_graph(graph, "footprint")
     asked = stated(graph, graph.index.device(device), workspace=workspace)
     best = Incumbent(asked.problem)
     work = WORK if work_limit is None else work_limit

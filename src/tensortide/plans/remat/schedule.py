@@ -104,7 +104,7 @@ class Schedule:
     indexes: Ints
 
     @property
-    def model_ns(self) -> Annotated[int, Show("before", level=1)]:
+    def model_ns(self) -> Annotated[int, Show("without the budget", level=1)]:
         """Sum of the durations of all ops, each once."""
         return int(self.cost_ns.sum())
 

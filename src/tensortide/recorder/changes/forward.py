@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import sys
 from collections.abc import Callable, Iterable, Iterator
+from types import FrameType
 from typing import Any
 
 import torch
@@ -72,6 +74,30 @@ class _Region:
             self._open = None
 
 
+def _turned_on(device: str, dtype: torch.dtype) -> contextlib.AbstractContextManager[None]:
+    """The step's own autocast for ``device``, where it is off, is on while active: it is the switch of the step. One
+    that the forward of a module enters stays off: it keeps a part in float32."""
+    enter = torch.autocast.__enter__
+
+    def entered(own: Any) -> Any:
+        if own.device != device or own._enabled or _in_module(sys._getframe(1)):
+            return enter(own)
+        before = own._enabled, own.fast_dtype
+        own._enabled, own.fast_dtype = True, dtype
+        try:
+            return enter(own)
+        finally:
+            own._enabled, own.fast_dtype = before
+
+    return replaced(torch.autocast, "__enter__", entered)
+
+
+def _in_module(frame: FrameType | None) -> bool:
+    while frame is not None and frame.f_code.co_filename != torch.nn.modules.module.__file__:
+        frame = frame.f_back
+    return frame is not None
+
+
 @contextlib.contextmanager
 def autocast(change: Autocast, step: Step, found: Found) -> Iterator[Step]:
     """Run what is outside of backward passes under autocast. Raises NotApplicable for a model that is not in fp32."""
@@ -80,8 +106,10 @@ def autocast(change: Autocast, step: Step, found: Found) -> Iterator[Step]:
         names = ", ".join(sorted(str(dtype).removeprefix("torch.") for dtype in dtypes)) or "no"
         raise NotApplicable(f"the model has {names} parameters, none in float32")
     device = next(parameter.device.type for parameter in _parameters(found))
-    region = _Region(device, getattr(torch, change.dtype))
+    dtype = getattr(torch, change.dtype)
+    region = _Region(device, dtype)
     with (
+        _turned_on(device, dtype),
         replaced(torch.autograd, "backward", region.outside(torch.autograd.backward)),
         replaced(torch.autograd, "grad", region.outside(torch.autograd.grad)),
     ):

@@ -7,7 +7,7 @@ import bisect
 from dataclasses import dataclass, field
 
 from tensortide.replays.g10.machine import GIB, PAGE, Machine, Trace
-from tensortide.replays.g10.outcome import Outcome, Traffic
+from tensortide.replays.g10.outcome import G10Outcome, Traffic
 from tensortide.replays.g10.overlap import overlap_ns
 from tensortide.search_limit import Look, no_look
 
@@ -90,11 +90,11 @@ def offloads(trace: Trace, machine: Machine) -> Offloads:
     return Offloads(leaves, room, footprint, left < room - footprint)
 
 
-def flashneuron(trace: Trace, machine: Machine, *, compat: bool = False, look: Look = no_look) -> Outcome:
+def flashneuron(trace: Trace, machine: Machine, *, compat: bool = False, look: Look = no_look) -> G10Outcome:
     """Play FlashNeuron; it cannot run a step whose other tensors do not fit."""
     chosen = offloads(trace, machine)
     if not chosen.fits:
-        return Outcome(policy=_NAME, ideal_ns=trace.ideal_ns, reason="what cannot be offloaded does not fit")
+        return G10Outcome(policy=_NAME, ideal_ns=trace.ideal_ns, reason="what cannot be offloaded does not fit")
     return _Player(trace, machine, chosen).play()
 
 
@@ -117,7 +117,7 @@ class _Player:
         uses, loss = self.trace.uses, self.trace.loss
         return sorted(self.chosen.leaves, key=lambda t: (next(use for use in uses[t] if use >= loss), t))
 
-    def play(self) -> Outcome:
+    def play(self) -> G10Outcome:
         trace, leaves = self.trace, self.chosen.leaves
         born, dies = trace.births_by_kernel, trace.deaths_by_kernel
         starts: dict[int, list[int]] = {}
@@ -132,7 +132,7 @@ class _Player:
                 self._fetch()
             fine = self._operands(kernel) and all(self._allocate(tensor) for tensor in born.get(kernel, ()))
             if not fine:
-                return Outcome(
+                return G10Outcome(
                     policy=_NAME, ideal_ns=trace.ideal_ns, reason=f"kernel {kernel} finds no room for its operands"
                 )
             for tensor in starts.get(kernel, ()):
@@ -145,7 +145,7 @@ class _Player:
                 if tensor in self.memory.places:
                     self.memory.give(tensor)
         nbytes = sum(int(trace.pages[tensor]) for tensor in leaves) * PAGE
-        return Outcome(
+        return G10Outcome(
             policy=_NAME,
             ideal_ns=trace.ideal_ns,
             step_ns=max(trace.ideal_ns, round(self.now)),

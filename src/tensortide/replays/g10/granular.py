@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tensortide.replays.g10.machine import GIB, PAGE, Machine, Trace
-from tensortide.replays.g10.outcome import Move, Outcome, Tier, Traffic
+from tensortide.replays.g10.outcome import G10Outcome, Move, Tier, Traffic
 from tensortide.replays.g10.overlap import overlap_ns
 from tensortide.replays.g10.planner import Scheme, scheme
 from tensortide.search_limit import Look, no_look
@@ -16,19 +16,19 @@ COMPAT_DEVICES = 4
 """Times its memory that the device has in the original's simulation."""
 
 
-def g10_gds(trace: Trace, machine: Machine, *, compat: bool = False, look: Look = no_look) -> Outcome:
+def g10_gds(trace: Trace, machine: Machine, *, compat: bool = False, look: Look = no_look) -> G10Outcome:
     """Play the moves that G10's planner finds over the drive alone; ``compat`` as for ``granular``."""
     planned = scheme(trace, machine, host=False, granular=True, look=look)
     return granular("g10-gds", trace, machine, planned, compat=compat)
 
 
-def g10_host(trace: Trace, machine: Machine, *, compat: bool = False, look: Look = no_look) -> Outcome:
+def g10_host(trace: Trace, machine: Machine, *, compat: bool = False, look: Look = no_look) -> G10Outcome:
     """Play the moves that G10's planner finds over host and drive; ``compat`` as for ``granular``."""
     planned = scheme(trace, machine, granular=True, look=look)
     return granular("g10-host", trace, machine, planned, compat=compat)
 
 
-def granular(policy: str, trace: Trace, machine: Machine, planned: Scheme, *, compat: bool = False) -> Outcome:
+def granular(policy: str, trace: Trace, machine: Machine, planned: Scheme, *, compat: bool = False) -> G10Outcome:
     """Play ``planned`` from a state in which what lasts is resident.
 
     ``compat`` plays it as the original does: the device has four times its memory, and a tensor that lasts is never
@@ -55,7 +55,7 @@ class _Player:
     held: int = 0
     leaving: list[tuple[float, int]] = field(default_factory=list)
 
-    def play(self, planned: Scheme) -> Outcome:
+    def play(self, planned: Scheme) -> G10Outcome:
         trace = self.trace
         out: dict[int, list[Move]] = {}
         back: dict[int, list[int]] = {}
@@ -77,11 +77,11 @@ class _Player:
             self.held += sum(map(self._bytes, born.get(kernel, ())))
             if not self._has_room(capacity):
                 reason = f"kernel {kernel} finds no room for its operands"
-                return Outcome(policy=self.policy, ideal_ns=trace.ideal_ns, reason=reason)
+                return G10Outcome(policy=self.policy, ideal_ns=trace.ideal_ns, reason=reason)
             end = self.now + int(trace.ns[kernel])
             self.runs.append((self.now, end))
             self.now = end
-        return Outcome(
+        return G10Outcome(
             policy=self.policy,
             ideal_ns=trace.ideal_ns,
             step_ns=max(trace.ideal_ns, round(self.now)),

@@ -24,7 +24,7 @@ class Traffic(msgspec.Struct, frozen=True):
         return self.host_in + self.host_out + self.ssd_in + self.ssd_out
 
 
-class Outcome(msgspec.Struct, frozen=True, kw_only=True):
+class G10Outcome(msgspec.Struct, frozen=True, kw_only=True):
     """A step under ``policy``: its time is ``stall_ns + overlap_ns + compute_ns``, where overlap is computing while
     something moves. ``step_ns`` is None if the policy cannot run the step; ``reason`` says why."""
 

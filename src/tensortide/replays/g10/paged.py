@@ -11,7 +11,7 @@ import numpy as np
 
 from tensortide.replays.g10 import pages
 from tensortide.replays.g10.machine import ALLOCATION_NS, BATCH_PAGES, PAGE, Ints, Machine, Trace
-from tensortide.replays.g10.outcome import Outcome, Traffic
+from tensortide.replays.g10.outcome import G10Outcome, Traffic
 from tensortide.search_limit import Look, attended, no_look
 
 _SECOND = 10**9
@@ -37,7 +37,7 @@ def paged(
     ahead: int = 0,
     lazy: bool = False,
     look: Look = no_look,
-) -> Outcome:
+) -> G10Outcome:
     """Play ``requests``, tensors at first on the drive if they last and else absent. ``look`` is called now and then;
     it may raise."""
     steps, rules = _steps(trace, requests), _rules(machine, ahead, lazy)
@@ -52,13 +52,13 @@ def paged(
         attended(partial(pages.play, steps, rules, world, counts), look, stop)
         if counts[pages.STUCK]:
             kernel = int(counts[pages.STUCK]) - 1
-            return Outcome(
+            return G10Outcome(
                 policy=policy, ideal_ns=trace.ideal_ns, reason=f"kernel {kernel} finds no room for its operands"
             )
         found.append(counts)
     best = min(found, key=lambda counts: int(counts[pages.TIME]))
     moved = [int(best[count]) * PAGE for count in (pages.HOST_IN, pages.HOST_OUT, pages.DRIVE_IN, pages.DRIVE_OUT)]
-    return Outcome(
+    return G10Outcome(
         policy=policy,
         ideal_ns=trace.ideal_ns,
         step_ns=int(best[pages.TIME]),

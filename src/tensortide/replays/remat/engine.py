@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from tensortide.errors import GraphError
 from tensortide.plans.remat.schedule import Event
 from tensortide.replays.remat.classes import Classes
-from tensortide.replays.remat.simulation import Failed, Outcome, OutOfMemory, Rules, Thrashing
+from tensortide.replays.remat.simulation import Failed, OutOfMemory, RematOutcome, Rules, Thrashing
 from tensortide.timelines.events import Kind
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class Engine:
 
     # The run
 
-    def run(self) -> Outcome:
+    def run(self) -> RematOutcome:
         """Play all events."""
         self.policy.begin()
         failed: Failed | None = None
@@ -119,7 +119,7 @@ class Engine:
                 self.event(kind, index)
         except Failed as error:
             failed = error
-        return Outcome(
+        return RematOutcome(
             status=failed.status if failed else "ok",
             clock_ns=self.clock_ns,
             remat_ns=self.remat_ns,

@@ -17,7 +17,7 @@ from tensortide.plans import Compute, Copy, Evict, Fetch, Lane, Plan
 from tensortide.plans.remat.schedule import NONE, Schedule
 from tensortide.replays.executed import replay
 from tensortide.shown import Show, Shown
-from tensortide.timelines.diff import Figures
+from tensortide.timelines.diff import TimelineFigures
 from tensortide.timelines.events import Kind
 
 if TYPE_CHECKING:
@@ -93,7 +93,7 @@ class Span(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class Outcome:
+class RematOutcome:
     """Figures of a run, and its trace: ``kinds`` with an op, value or storage of the Schedule each in ``indexes``.
 
     ``status``: ``ok``; ``oom``: an op did not fit and nothing was left to evict; ``thrash``: the limit was exceeded.
@@ -114,7 +114,7 @@ class Outcome:
 
 
 @dataclass(frozen=True, eq=False, kw_only=True, repr=False)
-class Simulation(Shown, Outcome):
+class Simulation(Shown, RematOutcome):
     """Result of playing ``schedule`` with ``policy`` under ``budget_bytes`` (None: no limit).
 
     The trace has ops run, recomputed, storages evicted and banished, in order. A run that did not end (``status`` is
@@ -146,7 +146,7 @@ class Simulation(Shown, Outcome):
         return self.overhead - 1 if self.status == "ok" else None
 
     @property
-    def outcome(self) -> Annotated[str, Show("Outcome")]:
+    def outcome(self) -> Annotated[str, Show("RematOutcome")]:
         """``status`` in words."""
         return {"ok": "fits", "oom": "out of memory", "thrash": "over the limit"}[self.status]
 
@@ -229,9 +229,9 @@ class Simulation(Shown, Outcome):
                 yield kind, op
 
     @property
-    def figures(self) -> Figures:
+    def figures(self) -> TimelineFigures:
         """The run in the numbers of a Timeline."""
-        return Figures(self.peak_bytes, self.evictions, self.recomputations, self.model_ns, self.remat_ns)
+        return TimelineFigures(self.peak_bytes, self.evictions, self.recomputations, self.model_ns, self.remat_ns)
 
     def timeline(self) -> StorageTimeline:
         """The Timeline of the run: its Plan, replayed. Raises PlanError for a run that did not end."""

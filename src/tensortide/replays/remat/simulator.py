@@ -17,7 +17,7 @@ from tensortide.plans.remat.policies import DEFAULT_POLICY, POLICIES, Heuristic,
 from tensortide.plans.remat.schedule import Event, Recording, Schedule, schedule
 from tensortide.replays.remat.collecting import BanishingEngine, CollectingEngine
 from tensortide.replays.remat.engine import Engine
-from tensortide.replays.remat.simulation import UNLIMITED, Deallocation, Outcome, Rules, Simulation
+from tensortide.replays.remat.simulation import UNLIMITED, Deallocation, RematOutcome, Rules, Simulation
 from tensortide.shown import Show
 
 if TYPE_CHECKING:
@@ -82,7 +82,7 @@ class Simulator:
         return prepared(self._heard)
 
     @functools.cached_property
-    def baseline_bytes(self) -> Annotated[int, Show("before", level=1)]:
+    def baseline_bytes(self) -> Annotated[int, Show("without the budget", level=1)]:
         """Peak without a budget: what ratios refer to."""
         if self.compat:
             return BanishingEngine(self.schedule, policy("lru"), Rules(clock_ns=1, collect=False)).run().peak_bytes
@@ -144,7 +144,7 @@ class Simulator:
         named = type(policy) in (Heuristic, Random)
         return named and self.deallocation != "banish" and importlib.util.find_spec("numba") is not None
 
-    def _fast(self, policy: Policy, rules: Rules) -> Outcome:
+    def _fast(self, policy: Policy, rules: Rules) -> RematOutcome:
         if not isinstance(policy, Heuristic | Random) or self.deallocation == "banish":
             raise PlanError(f"the compiled engine does not play {policy.name!r} with {self.deallocation!r}")
         from tensortide.replays.remat.fast.state import run

@@ -6,14 +6,17 @@ import base64
 import gzip
 import hashlib
 import html
+import os
 import re
 from importlib import resources
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 from tensortide.graph.roles import looks
 from tensortide.reports.blocks import Document
 from tensortide.reports.render.json import builtins, encode
+from tensortide.write import write_file
 
 SCRIPTS = ("dom", "format", "units", "scale", "vtable", "table", "icicle", "curve", "lanes", "plots", "blocks")
 """Scripts of the page in the order they are joined. ``theme`` runs before them, so that no wrong colour flashes."""
@@ -23,12 +26,29 @@ REPEATED = 64
 """Lists of so many values or more are written shorter."""
 
 
+class Page:
+    """A Document as a page: a notebook shows it in a frame."""
+
+    def __init__(self, document: Document) -> None:
+        self.document = document
+
+    def save(self, path: str | os.PathLike[str]) -> Path:
+        """Write the page, in folders that are made where they are missing. Raises OutputError."""
+        return write_file(path, render_html(self.document), folders=True)
+
+    def _repr_html_(self) -> str:
+        return render_frame(self.document)
+
+    def __repr__(self) -> str:
+        return f"<Page {self.document.summary()}>"
+
+
 def render_html(document: Document, *, compress: bool | None = None) -> str:
     """Write ``document`` as a self-contained page: the template with its style, scripts and data, and allowed nothing
     else. ``compress`` is for browsers and tools: None chooses by size."""
     from tensortide import __version__
 
-    data = encode(_packed(builtins(document)))
+    data = encode(_packed(builtins(document.full())))
     if compress is None:
         compress = len(data) > PLAIN_BYTES
     theme, style = _read("theme.js"), _colors() + _read("page.css") + _read("print.css")

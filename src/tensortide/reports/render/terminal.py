@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import io
+import re
 from collections.abc import Iterator, Sequence
+from functools import partial
 
 from rich.cells import cell_len
 from rich.console import Console, ConsoleOptions, RenderableType, RenderResult
+from rich.measure import Measurement
 from rich.padding import Padding
 from rich.segment import Segment
 from rich.table import Table as Grid
@@ -24,6 +28,10 @@ FOLDED = 3
 """Of the width, names in the first columns take one part in so many at most, where a table has to be split."""
 TIGHT = 9
 """A table of so many columns or more has one space between them where it is not roomy."""
+VERDICTS = 5
+"""Most verdicts that are repeated below a long text; the first is that of the whole."""
+SETTINGS = 2
+"""Most lines that settings take above an answer."""
 EIGHTHS = " ▏▎▍▌▋▊▉"
 STYLES = {"verdict": "bold green", "failure": "bold red", "advice": "", "assumption": "", "warning": "yellow"}
 
@@ -32,7 +40,7 @@ class Trimmed:
     """``part`` without the spaces that fill its lines: what is piped into a file stays clean."""
 
     def __init__(self, part: RenderableType) -> None:
-        self.part = part
+        self.part, self.lines = part, 0
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         for line in console.render_lines(self.part, options, pad=False):
@@ -42,29 +50,61 @@ class Trimmed:
                     yield Segment(kept, segment.style)
                 left -= len(kept)
             yield Segment.line()
+            self.lines += 1
 
 
-def render_terminal(document: Document, console: Console) -> None:
-    """Print ``document``."""
+def render_terminal(document: Document, console: Console) -> int:
+    """Print what of ``document`` is shown; the number of lines."""
+    lines = 0
     for part in parts(document, console.options):
         console.print(part, highlight=False, end="")
+        lines += part.lines
+    return lines
 
 
-def parts(document: Document, options: ConsoleOptions) -> Iterator[RenderableType]:
+def render_verdicts(document: Document, console: Console) -> None:
+    """Print the first notes of ``document`` that say yes or no, below an empty line."""
+    notes = document.verdicts[:VERDICTS]
+    for part in (Text(""), *(one for note in notes for one in _block(note, console.options))):
+        console.print(Trimmed(part), highlight=False, end="")
+
+
+def render_text(document: Document, width: int = 100) -> str:
+    """Write what of ``document`` is shown as plain text."""
+    out = io.StringIO()
+    render_terminal(document, Console(file=out, width=width, highlight=False, no_color=True))
+    return out.getvalue()
+
+
+def parts(document: Document, options: ConsoleOptions) -> Iterator[Trimmed]:
     """Render ``document`` part by part. The title of a lone section is left out: that of the document stands for it."""
-    yield Trimmed(_title(document))
-    for section in document.sections:
-        for part in _section(section, options, titled=len(document.sections) > 1):
+    yield Trimmed(_title(document, options.max_width))
+    for section in document.shown:
+        for part in _section(section, options, titled=len(document.shown) > 1):
             yield Trimmed(part)
 
 
-def _title(document: Document) -> Text:
+def _title(document: Document, width: int) -> Text:
+    """The name of the step, its settings and its origin; above an answer without the details in parentheses."""
     text = Text(tidy(document.title) or "unnamed step", style="bold")
-    settings = "  ".join(f"{tidy(name)}={value_text(value, 'text')}" for name, value in document.settings.items())
-    for line in (settings, *document.subtitle):
+    details = "" if document.answer is None else r" \([^()]*\)"
+    for line in (_settings(document, width), *(re.sub(details, "", line) for line in document.subtitle)):
         if line:
             text.append(f"\n{tidy(line)}", style="not bold dim")
     return text
+
+
+def _settings(document: Document, width: int) -> str:
+    """Write the settings; above an answer those that have room, and how many more there are."""
+    texts = [f"{tidy(name)}={value_text(value, 'text')}" for name, value in document.settings.items()]
+    kept, line, used = 0, 1, 0
+    for text in texts:
+        line, used = (line + 1, 0) if used + cell_len(text) > width else (line, used)
+        used += cell_len(text) + 2
+        kept += line <= SETTINGS
+    if document.answer is None or kept == len(texts):
+        return "  ".join(texts)
+    return "  ".join([*texts[: kept - 1], f"and {len(texts) - kept + 1} more"])  # in the place of the last that fits
 
 
 def _section(section: Section, options: ConsoleOptions, *, titled: bool) -> Iterator[RenderableType]:
@@ -162,11 +202,35 @@ def _table(block: Table, options: ConsoleOptions) -> Iterator[RenderableType]:
         yield Text(tidy(text), style="dim")
 
 
+class Name:
+    """A text that is folded between words, in a word that is too long after a ``.``, ``_`` or ``/``."""
+
+    def __init__(self, text: str) -> None:
+        self.text = text
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement.get(console, options, Text(self.text))
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        width = options.max_width
+        yield Text(re.sub(rf"\S{{{width},}}", partial(_parted, width), self.text) if width > 1 else self.text)
+
+
+def _parted(width: int, long: re.Match[str]) -> str:
+    """A word in lines of ``width`` columns at most, where it has places to part it."""
+    lines = [""]
+    for part in re.findall(r"[^._/]*[._/]*", long[0]):
+        if lines[-1] and cell_len(lines[-1] + part) > width:
+            lines.append("")
+        lines[-1] += part
+    return "\n".join(lines)
+
+
 def _cell(text: str) -> RenderableType:
     """``text``; if it is indented, so are the lines it is folded into."""
     kept = text.lstrip(" ")
     indent = len(text) - len(kept)
-    return Padding(Text(kept), (0, 0, 0, indent), expand=False) if indent else Text(text)
+    return Padding(Name(kept), (0, 0, 0, indent), expand=False) if indent else Name(text)
 
 
 def _parts(

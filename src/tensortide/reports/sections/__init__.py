@@ -9,6 +9,8 @@ from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace as replaced
+
 from tensortide.reports.blocks import Document, Section
 from tensortide.reports.names import device_text
 
@@ -20,9 +22,10 @@ if TYPE_CHECKING:
     from tensortide.timelines import StorageTimeline
     from tensortide.timelines.machines import MachineStep
     from tensortide.timing import Durations
+    from tensortide.timing.cards import Card
     from tensortide.timing.estimates import Estimate
 
-__all__ = ["Step", "sections_of"]
+__all__ = ["Step", "report_of", "sections_of"]
 
 
 @dataclass(frozen=True)
@@ -39,6 +42,8 @@ class Step:
     """The time of the step with its host, where it is predicted."""
     costs: Count | None = None
     """FLOPs and bytes of each op, where they are counted already."""
+    card: Card | None = None
+    """The card that was asked for, where only its size is known."""
 
     @cached_property
     def counted(self) -> Count:
@@ -73,7 +78,7 @@ class Step:
     @cached_property
     def phases(self) -> tuple[str, ...]:
         """The phase of each op; recomputation is one of its own."""
-        from tensortide.reports.names import phase_of
+        from tensortide.cost.count import phase_of
 
         return tuple(map(phase_of, self.graph.ops))
 
@@ -82,7 +87,7 @@ class Step:
         """The module tree as rows."""
         from tensortide.reports.sections.modules import module_rows
 
-        return module_rows(self.graph, self.counted, self.eager)
+        return module_rows(self.counted, self.eager)
 
     def on(self, machines: Sequence[MachineStep]) -> list[Step]:
         """The step as it was captured for each of ``machines``, with its times there."""
@@ -108,6 +113,8 @@ class Step:
     def device(self) -> str:
         """The device whose memory is shown, for a reader: its machine where the capture pretended one."""
         name = device_text(self.graph.index.main_device)
+        if self.card is not None:
+            return f"a {self.card.name} GPU"
         return f"{name} of {self.graph.meta.machine}" if self.graph.meta.machine else name
 
     def document(self, *sections: Section) -> Document:
@@ -125,6 +132,14 @@ class Step:
             settings=dict(meta.hyperparameters),
             sections=sections,
         )
+
+
+def report_of(step: Step) -> Document:
+    """Make the report of ``step``: all that is known of it, headed by the answer."""
+    from tensortide.reports.sections.answer import of_sections
+
+    made = sections_of(step)
+    return replaced(step.document(*made), answer=of_sections(step, made))
 
 
 def sections_of(step: Step) -> tuple[Section, ...]:

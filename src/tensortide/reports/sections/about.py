@@ -40,12 +40,20 @@ def of_step(step: Step) -> Section:
 
 def _conventions(step: Step) -> Iterator[str]:
     """Say what the numbers of this step mean beyond those of every report."""
-    meta, eager = step.graph.meta, step.eager
+    meta = step.graph.meta
     if meta.captured_on == "fake":
         yield "Captured on fake tensors: shapes are exact; nothing was computed and nothing was measured."
     if meta.step == "first":
         yield "This is the first step: optimizer state is created in it."
     elif step.kind == "training":
         yield "This is a steady step: optimizer state exists before it."
-    if others := [device_text(device) for device in eager.devices if device != eager.device]:
-        yield f"Memory is that of {device_text(eager.device)}; the step also uses {', '.join(others)}."
+    if text := elsewhere(step):
+        yield text
+
+
+def elsewhere(step: Step) -> str:
+    """Name the devices whose memory is not shown."""
+    eager = step.eager
+    others = [device_text(device) for device in eager.devices if device != eager.device]
+    shown = f"Memory is that of {device_text(eager.device)}; the step also uses {', '.join(others)}."
+    return shown if others else ""

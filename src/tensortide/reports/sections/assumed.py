@@ -27,7 +27,7 @@ def brief(*sources: Graph | Sequence[str]) -> tuple[Note, ...]:
         first = (*source.meta.decisive, *source.meta.untested) if isinstance(source, Graph) else ()
         texts |= dict.fromkeys((*(text for text in first if text in every), *every))
     few = list(texts)
-    return notes(few if len(few) <= _FEW else [f"{few[0]}; {len(few) - 1} more: tensortide report lists all"])
+    return notes(few if len(few) <= _FEW else [f"{few[0]}; {len(few) - 1} more: tensortide report --full lists all"])
 
 
 def assuming(document: Document, *sources: Graph | Sequence[str]) -> Document:

@@ -7,19 +7,23 @@ from collections.abc import Iterator, Sequence
 from typing import Annotated, Literal, NamedTuple
 
 from tensortide.differences import Together, grouped, relative
+from tensortide.graph.module_paths import as_one, pattern
 from tensortide.measures.checks.baseline import Amount
 from tensortide.measures.checks.checking import Accepted, Checked
 from tensortide.measures.checks.verdicts import Growth, Verdict
-from tensortide.measures.figures import Figures
 from tensortide.reports import of_differences
 from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table
-from tensortide.reports.names import pattern, shared
 from tensortide.reports.of_differences import signed_text
 from tensortide.reports.of_records import facts, table
 from tensortide.reports.render.values import value_text
 from tensortide.shown import Show
+from tensortide.timelines.module_figures import ModuleFigures
 
 MODULES = 10
+NEAR = 0.01
+"""Part of a limit within which a value that must be equal to it may be thought to be so."""
+WORDS: dict[str, str] = {"holds": "holds", "fails": "FAILS", "unknown": "UNDECIDED"}
+"""The verdict on each outcome."""
 """Modules that text lists of those that grew."""
 
 
@@ -52,7 +56,7 @@ def documents(found: Sequence[Checked], errors: Sequence[tuple[str, str]] = ()) 
         note = Note(text=f"could not be checked: {text}", kind="failure")
         rows = (Fact("check", "", name, data=True), Fact("holds", "", False, "flag", data=True))
         sections.append(Section(f"error_{number}", name, blocks=(note, Facts(rows=rows))))
-    return Document(title="checks", subtitle=(", ".join(parts),), sections=tuple(sections))
+    return Document(title="Checks", subtitle=(", ".join(parts),), sections=tuple(sections))
 
 
 def section(found: Checked, *, key: str = "checks", title: str = "") -> Section:
@@ -93,8 +97,7 @@ def _origin(found: Checked) -> str:
 
 
 def _row(one: Verdict) -> Row:
-    word = one.outcome if one.outcome == "holds" else one.outcome.upper()
-    return Row(one, value_text(one.value, one.unit), _limit(one), _margin(one), word)
+    return Row(one, value_text(one.value, one.unit), _limit(one), _margin(one), WORDS[one.outcome])
 
 
 def _limit(one: Verdict) -> str:
@@ -132,6 +135,8 @@ def _exceeds(one: Verdict) -> str:
     assert one.limit is not None
     by = one.value - one.limit
     text = f"{value_text(abs(by), one.unit)} {'above' if by > 0 else 'below'} the limit" if by else "equal to the limit"
+    if one.relation == "==" and abs(by) <= NEAR * abs(one.limit):
+        text += f" (== compares exactly: {one.value:,})"
     if (change := relative(one.baseline, one.value)) is not None:
         text += f"; {100 * change:+z.2f} % against the baseline's {value_text(one.baseline, one.unit)}"
     return text
@@ -163,10 +168,10 @@ def _growth(one: Growth, what: str, key: str, only: Literal["text", "page"]) -> 
     differences = [row.values(one.amount).difference for row in rows]
     compared, rest = one.compared, f"and {len(rows) - MODULES} more rows"
     return of_differences.table(
-        Figures,
+        ModuleFigures,
         rows,
         Column(
-            *("path", "Module", "path", tuple(shared([pair.name for pair in row.pairs]) for row in rows)),
+            *("path", "Module", "path", tuple(as_one([pair.name for pair in row.pairs]) for row in rows)),
             fold=True,
             after=tuple(f" x{row.count}" if row.count > 1 else "" for row in rows),
         ),

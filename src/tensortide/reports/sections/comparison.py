@@ -6,21 +6,23 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Sequence
 from typing import Any
 
+from tensortide.differences import Values
 from tensortide.measures.comparison import Comparison, MetricPair
-from tensortide.measures.differences.compared import Compared
+from tensortide.measures.differences.compared import Compared, Entrant
 from tensortide.measures.differences.limits import Threshold
 from tensortide.measures.differences.step import StepDifference
 from tensortide.measures.metric import Missing
 from tensortide.measures.registry import default_registry
-from tensortide.measures.status import Entry
+from tensortide.measures.status import Entry, Status
 from tensortide.reports.blocks import AnyBlock, Column, Document, Note, Section, Table
-from tensortide.reports.of_differences import signed_text
+from tensortide.reports.of_differences import change_text, signed_text
 from tensortide.reports.of_records import table
 from tensortide.reports.pictures import Curve, Series
 from tensortide.reports.render.values import value_text
 from tensortide.reports.sections import comparison_places
 from tensortide.reports.sections.headline import headline, ops_without_rule
 from tensortide.reports.sections.metrics import ordered
+from tensortide.studies.fit.subject import batch_of
 from tensortide.units import format_bytes
 
 SHOWN = (
@@ -36,6 +38,8 @@ SHOWN = (
     "utilization",
 )
 """Metrics that text shows, where a side has them, before those beyond the default set; the page has all."""
+PER_SAMPLE = {"step_time": "time", "flops": "FLOPs"}
+"""Metrics that are also said of a sample where steps take different numbers of them, and their names in a sentence."""
 THRESHOLD = (
     *("limit.text as threshold", "pair.metric.name as metric", "pair.metric.unit", "letter"),
     *("reference", "value", "allowed", "outcome"),
@@ -86,11 +90,33 @@ def summary(found: Compared) -> Section:
         before = f"{found.base.letter} → {other.letter}: " if len(found.others) > 1 else ""
         first, *more = headline(step)
         blocks.append(Note(text=before + first, kind="verdict"))
-        blocks += (Note(text=text, kind="advice") for text in more)
+        blocks += (Note(text=text, kind="advice") for text in (*more, *_per_sample(found, other)))
     blocks += _limits(found)
     blocks += _metrics_of_steps(found)
     blocks += (Note(text=text, kind="warning") for _, step in steps if (text := ops_without_rule(step)))
     return Section("comparison", "What changed", blocks=tuple(blocks))
+
+
+def _batches(a: Status, b: Status) -> tuple[int, int] | None:
+    """The numbers of samples of two steps, if they are known and differ."""
+    sizes = [batch_of(one.of.get("hyperparameters", {})) for one in (a, b)]
+    one, other = (0 if size is None else size[1] for size in sizes)
+    return (one, other) if one and other and one != other else None
+
+
+def _per_sample(found: Compared, other: Entrant) -> Iterator[str]:
+    """Costs of a sample in both steps, where they take different numbers of them."""
+    sizes = _batches(found.base.status, other.status)
+    if sizes is None:
+        return
+    told = []
+    for name, words in PER_SAMPLE.items():
+        pair = found.metrics.pair(name, found.others.index(other)) if name in found.metrics.names else None
+        if pair is not None and pair.numbers is not None and not any(pair.bounds):
+            each = Values(*(number / size for number, size in zip(pair.numbers, sizes, strict=True)))
+            told.append(f"{words} {change_text(each, pair.metric.unit)}")
+    if told:
+        yield f"Per sample: {', '.join(told)}."
 
 
 def _limits(found: Compared) -> Iterator[AnyBlock]:
@@ -154,7 +180,8 @@ def _metrics(
     for number, (letter, label) in enumerate(zip(letters[1:], labels[1:], strict=True)):
         pairs, tail = [row[number] for row in rows], f"_{letter.lower()}"
         differences = tuple(signed_text(pair.difference, pair.metric.unit) for pair in pairs)
-        better = tuple(pair.verdict if pair.verdict in ("better", "worse") else "" for pair in pairs)
+        like = _batches(found.reference, found.others[number]) is None  # a larger batch costs more, and is not worse
+        better = tuple(pair.verdict if like and pair.verdict in ("better", "worse") else "" for pair in pairs)
         columns += [
             Column(f"value{tail}_text", label, "number", tuple(_text(pair, 1) for pair in pairs)),
             Column(f"difference{tail}_text", "difference", "number", differences, at_width=120 * several),
@@ -165,7 +192,7 @@ def _metrics(
             Column(f"change{tail}", "", "change", tuple(pair.change for pair in pairs), data=True),
         ]
     direction = tuple(_BETTER[pair.metric.direction] for pair in first)
-    columns.append(Column("direction", "", "text", direction, at_width=140 if several else 100, dim=True))
+    columns.append(Column("direction", "", "text", direction, at_width=140 if several else 120, dim=True))
     return Table(columns=tuple(columns), **options)
 
 

@@ -8,20 +8,20 @@ from typing import Any, TypeVar
 from msgspec.structs import replace
 
 from tensortide.differences import Amounts, Pair, Together, grouped
+from tensortide.graph.module_paths import as_one, pattern
 from tensortide.measures.differences.memory import HeldAmounts, PeakTensor, held
 from tensortide.measures.differences.ops import Group, OpChange, PhaseAmounts
 from tensortide.measures.differences.side import Held
 from tensortide.measures.differences.step import StepDifference
-from tensortide.measures.figures import Figures
 from tensortide.reports import of_records
 from tensortide.reports.blocks import AnyBlock, Column, Note, Section, Table
-from tensortide.reports.names import pattern, shared
 from tensortide.reports.of_differences import columns, folded, levels, table
 from tensortide.reports.of_records import column
 from tensortide.reports.render.values import short
+from tensortide.timelines.module_figures import WORDS, ModuleFigures
 
 A = TypeVar("A", bound=Amounts)
-FIGURES = ("flops", "accessed_bytes", "parameters", "saved_bytes", "peak_bytes", "time_ns", "ops")
+FIGURES = tuple(WORDS)
 """Figures of a module with what is inside it."""
 WIDTHS = {"accessed_bytes": 120, "saved_bytes": 90, "ops": 130}
 """Least widths of a terminal that shows their differences by module."""
@@ -40,7 +40,7 @@ def modules(found: StepDifference, top: int, depth: int, tail: str = "") -> Sect
     return Section(f"modules{tail}", "Where it differs" + f", {one} → {other}" * bool(tail), about, tuple(blocks))
 
 
-def _differing(rows: Sequence[Together[Figures]], top: int, depth: int) -> Table:
+def _differing(rows: Sequence[Together[ModuleFigures]], top: int, depth: int) -> Table:
     several = tuple(f" x{row.count}" if row.count > 1 else "" for row in rows)
     kinds: tuple[str, ...] = tuple(row.kind for row in rows)
     apart = tuple("" if kind in ("changed", "same") else kind for kind in kinds)
@@ -49,11 +49,11 @@ def _differing(rows: Sequence[Together[Figures]], top: int, depth: int) -> Table
     shown: list[Column] = []
     for name in FIGURES:
         parts = [f"difference.{name}", *(["change.flops"] if name == "flops" else [])]
-        shown += columns(Figures, rows, *parts, at_width=0 if alone else WIDTHS.get(name, 0))
+        shown += columns(ModuleFigures, rows, *parts, at_width=0 if alone else WIDTHS.get(name, 0))
     module = Column("module", "Module", "path", tuple(row.name for row in rows), fold=True, after=several)
     made = (
         module,
-        Column("path", "", "path", tuple(shared([pair.label for pair in row.pairs]) for row in rows), data=True),
+        Column("path", "", "path", tuple(as_one([pair.label for pair in row.pairs]) for row in rows), data=True),
         Column("count", "", "count", tuple(row.count for row in rows), data=True),
         Column("kind", "", "text", kinds, data=True),
         Column("kind_text", "", "text", apart, dim=True),
@@ -68,16 +68,16 @@ def _trees(found: StepDifference) -> Iterator[Table]:
     pairs, depths = [pair for pair, _ in levelled], tuple(depth for _, depth in levelled)
     figures: list[Column] = []
     for name in FIGURES:
-        figures += columns(Figures, pairs, f"difference.{name}")
-        figures += columns(Figures, pairs, f"a.{name}", f"b.{name}", f"own.{name}", data=True)
+        figures += columns(ModuleFigures, pairs, f"difference.{name}")
+        figures += columns(ModuleFigures, pairs, f"a.{name}", f"b.{name}", f"own.{name}", data=True)
     yield table(
-        Figures,
+        ModuleFigures,
         pairs,
         Column("module", "Module", "path", tuple(pair.name for pair in pairs)),
         Column("path", "", "path", tuple(pair.label for pair in pairs), data=True),
         Column("kind", "", "text", tuple(pair.kind for pair in pairs), pick=True),
         *figures,
-        *columns(Figures, pairs, "a.unknown_ops", "b.unknown_ops", data=True),
+        *columns(ModuleFigures, pairs, "a.unknown_ops", "b.unknown_ops", data=True),
         Column("a_path", "", "path", tuple(pair.a.label if pair.a else "" for pair in pairs), data=True),
         Column("b_path", "", "path", tuple(pair.b.label if pair.b else "" for pair in pairs), data=True),
         Column("pair", "", "count", tuple(range(len(pairs))), data=True),
@@ -96,7 +96,7 @@ def _trees(found: StepDifference) -> Iterator[Table]:
                 Column("module", f"Module of {letter}", "path", tuple(node.name for node, _ in nodes)),
                 Column("path", "", "path", tuple(node.label for node, _ in nodes), data=True),
                 Column("type", "Type", "text", tuple(node.of for node, _ in nodes), dim=True),
-                *(column(Figures, wholes, name, zero="-", data=name not in shown) for name in FIGURES),
+                *(column(ModuleFigures, wholes, name, zero="-", data=name not in shown) for name in FIGURES),
                 Column("pair", "", "count", tuple(numbers[node] for node, _ in nodes), data=True),
             ),
             depth=tuple(depth for _, depth in nodes),
@@ -149,12 +149,12 @@ def _phases(found: StepDifference) -> Table:
 def _kinds(found: StepDifference, rows: Sequence[Group], top: int) -> Table:
     costs = [f"{side}.{name}" for side in ("a", "b") for name in ("flops", "macs", "accessed_bytes", "unknown_ops")]
     return table(
-        Figures,
+        ModuleFigures,
         rows,
         Column("op", "Op", "name", tuple(group.name for group in rows), fold=True),
         *("a.ops", "b.ops", "difference.flops", "change.flops", "difference.accessed_bytes"),
-        *_times(Figures, rows),
-        *columns(Figures, rows, *costs, data=True),
+        *_times(ModuleFigures, rows),
+        *columns(ModuleFigures, rows, *costs, data=True),
         key="kinds",
         sides=found.letters,
         title="By kind of op",
@@ -195,9 +195,9 @@ def _changes(found: StepDifference, top: int) -> Iterator[Table]:
 
 def _change_columns(rows: Sequence[OpChange]) -> Iterator[Column]:
     yield from of_records.columns(OpChange, rows, "op", "change", "count")
-    yield from columns(Figures, rows, "difference.flops", "difference.accessed_bytes")
+    yield from columns(ModuleFigures, rows, "difference.flops", "difference.accessed_bytes")
     yield column(OpChange, rows, "phase")
-    yield Column("module", "Module", "path", tuple(shared(each.modules) for each in rows), fold=True)
+    yield Column("module", "Module", "path", tuple(as_one(each.modules) for each in rows), fold=True)
 
 
 # -- peaks ------------------------------------------------------------------------------------------
@@ -233,7 +233,7 @@ def _tensors(found: StepDifference, top: int) -> Table:
         Column("tensor", "Tensor", "text", tuple(short(one.name) for one in first), fold=True),
         Column("count", "", "count", tuple(row.count for row in rows)),
         Column("role", "Role", "role", tuple(one.role for one in first)),
-        Column("module", "Module", "path", tuple(map(shared, places)), fold=True),
+        Column("module", "Module", "path", tuple(map(as_one, places)), fold=True),
         *BYTES,
         *(
             Column(

@@ -124,7 +124,7 @@ def _listed(found: Comparison) -> Iterator[Table]:
 
 def _notes(found: Comparison) -> Iterator[str]:
     yield (
-        f"Time over time without recomputation. {BEST}: the fastest shown here at that budget, which need not be "
+        f"Time divided by that without recomputation. {BEST}: the fastest shown here at that budget, which need not be "
         "optimal; =: proved optimal, as its planner counts memory; "
         f"!: over the limit of {found.overhead_limit:.4g} (--limit), not in the contest. no fit: no schedule of the "
         "strategy fits; no plan, none in its node model: proved that there is no schedule of the nodes that the "

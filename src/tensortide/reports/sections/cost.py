@@ -10,12 +10,13 @@ import msgspec
 from tensortide.cost import ModelSizes, Total
 from tensortide.cost.coverage import OpGroup
 from tensortide.reports.blocks import AnyBlock, Fact, Facts, Note, Section, Table
-from tensortide.reports.of_records import column, fact, facts, table
+from tensortide.reports.of_records import fact, facts, table
 from tensortide.reports.sections import Step, assumed, memory
 from tensortide.reports.sections.ops import ratio
-from tensortide.reports.sections.predicted_times import prediction_text
+from tensortide.reports.sections.predicted_times import legend, prediction_text
 from tensortide.shown import Show
 from tensortide.timing.durations import Durations
+from tensortide.timing.estimates import Estimate
 from tensortide.timing.totals import total as time_of
 from tensortide.timing.totals import unpredicted_ns
 from tensortide.units import format_bytes, format_count
@@ -38,7 +39,7 @@ class PhaseTotal(msgspec.Struct, frozen=True):
 def of_step(step: Step) -> Section:
     """Make the section; its facts begin with memory, which decides whether the step fits."""
     coverage = step.counted.coverage
-    blocks: list[AnyBlock] = [Facts(rows=(*memory.facts_of(step), *_facts(step))), *_data(step)]
+    blocks: list[AnyBlock] = [Facts(rows=(*memory.facts_of(step), *_facts(step))), *_data(step), *_legend(step)]
     blocks.append(_phases(step) if len(step.graph) else Note(text="The step has no ops."))
     blocks.append(Note(text=coverage.line(), kind="coverage"))
     if coverage.irregular:
@@ -75,21 +76,34 @@ def _facts(step: Step) -> Iterator[Fact]:
     count = sum(row.path != "(outside)" for row in step.modules)
     yield Fact("ops", "Ops", len(step.graph), "count", f"{count} modules")
     if step.predicted is not None:
-        remark, sign = f"{prediction_text(step.predicted)}; with the host", "~" * bool(step.predicted.unknown)
+        remark, sign = f"{prediction_text(step.predicted)}; with host time", "~" * bool(step.predicted.unknown)
         yield Fact("step_ns", "Step", round(step.predicted.time_ns), "ns", remark, before=sign)
     if step.durations is not None:
         yield _op_sum(step, step.durations)
 
 
-def _op_sum(step: Step, durations: Durations) -> Fact:
-    """The sum of the ops' times, and how sure it is where it is predicted."""
+def _sum_of(step: Step, durations: Durations) -> tuple[Estimate, int]:
+    """The predicted sum of the ops' times, and the nanoseconds of it that no interval is known of."""
     ops = range(len(durations))
     trips = [int(step.graph.trips(op)) for op in ops]
+    return time_of(durations, ops, trips), unpredicted_ns(durations, ops, trips)
+
+
+def _legend(step: Step) -> Iterator[Note]:
+    """Explain predicted times where there are any."""
+    if step.durations is not None and step.durations.forecast is not None:
+        found = [_sum_of(step, step.durations)[0], *filter(None, [step.predicted])]
+        yield legend(one.provenance for one in found)
+
+
+def _op_sum(step: Step, durations: Durations) -> Fact:
+    """The sum of the ops' times, and how sure it is where it is predicted."""
+    trips = [int(step.graph.trips(op)) for op in range(len(durations))]
     remark: str = durations.kind
     if durations.forecast is not None:
-        remark = prediction_text(time_of(durations, ops, trips), unpredicted_ns(durations, ops, trips))
+        remark = prediction_text(*_sum_of(step, durations))
     whole = sum(ns * times for ns, times in zip(durations.ns, trips, strict=True))
-    return Fact("op_sum_ns", "Op sum", whole, "ns", remark, before="~" * bool(durations.unknown))
+    return Fact("op_sum_ns", "Sum of op times", whole, "ns", remark, before="~" * bool(durations.unknown))
 
 
 def _data(step: Step) -> Iterator[Facts]:
@@ -112,8 +126,7 @@ def _phases(step: Step) -> Table:
         PhaseTotal,
         rows,
         *("peak.phase", "total.ops", "total.flops", "share", "total.cost.product_flops"),
-        column(PhaseTotal, rows, "total.cost.elementwise_flops", label="elementw."),
-        *("total.accessed_bytes", "total.intensity_flops_per_byte", "peak.peak_bytes"),
+        *("total.cost.elementwise_flops", "total.accessed_bytes", "total.intensity_flops_per_byte", "peak.peak_bytes"),
         *("peak.last_use_peak_bytes", *counts),
         key="phases",
     )

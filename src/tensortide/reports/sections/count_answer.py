@@ -6,10 +6,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Annotated, NamedTuple
 
+import msgspec
+
 from tensortide.cost import Cost, Count, Explanation, Missing
 from tensortide.formulas.result import Symbolic
 from tensortide.recorder import resolver
-from tensortide.reports.blocks import AnyBlock, Document, Note, Section
+from tensortide.reports.blocks import AnyBlock, Document, Fact, Note, Section
 from tensortide.reports.of_records import fact, facts, table
 from tensortide.reports.sections import Step, cost, formulas, modules, ops
 from tensortide.reports.sections.cost_table import table_document
@@ -43,8 +45,7 @@ def answered(found: Counted, asked: CountRequest, *, rows: bool) -> Document:
 def document(found: Explanation, *, title: str = "") -> Document:
     """Show the rule of one op, its operands and its cost."""
     texts = ("op", "name", "module", "phase", "how", "rule", "formula", "meaning", "file", "note")
-    figures = (*Cost.__struct_fields__, "flops") if found.cost is not None else ()
-    costs = (fact(found, f"cost.{name}", label=name, level=0, data=False) for name in figures)
+    costs = [] if found.cost is None else [_exact(found, name) for name in (*Cost.__struct_fields__, "flops")]
     outputs = [(str(i), text) for i, text in enumerate(found.outputs)]
     tables: Iterator[AnyBlock] = (
         table(Named, [Named(*one) for one in rows], key=key, title=key.capitalize())
@@ -52,6 +53,13 @@ def document(found: Explanation, *, title: str = "") -> Document:
     )
     blocks = (facts(found, *texts, "line", "trips", *costs), *tables)
     return Section("rules", "Where the cost comes from", blocks=blocks).document(title)
+
+
+def _exact(found: Explanation, name: str) -> Fact:
+    """A figure of the cost as a whole number, not rounded as in totals."""
+    label = name.replace("_", " ").replace("macs", "MACs").replace("flops", "FLOPs").replace("int ", "integer ")
+    made = fact(found, f"cost.{name}", label=label[0].upper() + label[1:], level=0, data=False)
+    return msgspec.structs.replace(made, unit="count" if type(made.value) is int else made.unit)
 
 
 def _missing(found: Unknown) -> Document:

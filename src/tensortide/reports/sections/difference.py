@@ -14,7 +14,7 @@ from tensortide.reports.of_records import facts
 from tensortide.reports.pictures import Curve, Series
 from tensortide.reports.render.values import value_text
 from tensortide.reports.sections.predicted_times import ends_ns, interval_text
-from tensortide.timelines import Difference, Figures, Timeline, Took, mean_times
+from tensortide.timelines import Difference, KindTime, Timeline, TimelineFigures, mean_times
 from tensortide.timelines.step import StepTimeline
 from tensortide.timing.durations import Sample
 
@@ -44,10 +44,10 @@ def document(found: Difference | Timeline | Simulation) -> Document:
 
 def section(
     found: Difference | None,
-    a: Figures,
-    b: Figures,
+    a: TimelineFigures,
+    b: TimelineFigures,
     notes: Iterable[Note] = (),
-    times: tuple[Node[Took], Node[Took]] | None = None,
+    times: tuple[Node[KindTime], Node[KindTime]] | None = None,
 ) -> Section:
     """The section of ``found``; ``a`` and ``b`` are the figures to show, such as means over several steps, and
     ``times`` the time of each kind of op in both."""
@@ -60,16 +60,16 @@ def section(
     return Section("difference", "Predicted and measured", blocks=(*blocks, *notes))
 
 
-def _by_size(a: Node[Took], b: Node[Took]) -> list[Pair[Took]]:
+def _by_size(a: Node[KindTime], b: Node[KindTime]) -> list[Pair[KindTime]]:
     """The kinds of op, that of the largest difference first; they add up to the time of own and recomputed ops."""
     return sorted(diff(a, b).children, key=lambda pair: -abs(pair.difference.ns))
 
 
-def _kinds(rows: Sequence[Pair[Took]], *names: str | Column, remark: str, **sides: Any) -> Table:
+def _kinds(rows: Sequence[Pair[KindTime]], *names: str | Column, remark: str, **sides: Any) -> Table:
     op = Column("op", "Op", "name", tuple(pair.label for pair in rows), fold=True)
     rest = f"and {len(rows) - MOST_KINDS} more kinds of op"
     sides |= {"title": "By op", "remark": remark, "top": MOST_KINDS, "rest": rest}
-    return of_differences.table(Took, rows, op, *names, key="kinds", **sides)
+    return of_differences.table(KindTime, rows, op, *names, key="kinds", **sides)
 
 
 def _curve(found: Difference) -> Iterator[Curve]:
@@ -92,19 +92,19 @@ def against(predicted: StepTimeline, measured: Timeline, machine: str, step: Sam
     Differences are predicted less measured, shares of the measured time.
     """
     times, names = (mean_times([measured]), mean_times([predicted])), NAMES[::-1]
-    before, after, estimates = {"Op sum": times[0].whole}, {"Op sum": times[1].whole}, [predicted.ops]
+    before, after, estimates = {"Sum of op times": times[0].whole}, {"Sum of op times": times[1].whole}, [predicted.ops]
     if step is not None:
-        before = {"Step": Took(step.median_ns), **before}
-        after = {"Step": Took(round(predicted.estimate.time_ns)), **after}
+        before = {"Step": KindTime(step.median_ns), **before}
+        after = {"Step": KindTime(round(predicted.estimate.time_ns)), **after}
         estimates.insert(0, predicted.estimate)
-    rows, kinds = diff(flat(before, Took()), flat(after, Took())).children, _by_size(*times)
+    rows, kinds = diff(flat(before, KindTime()), flat(after, KindTime())).children, _by_size(*times)
     first, ends = rows[0].values("ns"), [ends_ns(one) for one in estimates]
     text = f"{rows[0].name}: {value_text(first.b, 'ns')} predicted for {machine}, {value_text(first.a, 'ns')} measured"
     text += "" if first.change is None else f": the prediction is off by {100 * first.change:+z.1f} %"
     figure = Column("figure", "Figure", "text", tuple(pair.name for pair in rows))
     whole = of_differences.table(
-        *(Took, rows, figure, "b.ns", "a.ns", _off(rows)),
-        Column("interval", "8 of 10 cases", "text", tuple(map(interval_text, estimates))),
+        *(KindTime, rows, figure, "b.ns", "a.ns", _off(rows)),
+        Column("interval", "80 % interval", "text", tuple(map(interval_text, estimates))),
         Column("low_ns", "", "ns", tuple(low for low, _ in ends), data=True),
         Column("high_ns", "", "ns", tuple(high for _, high in ends), data=True),
         key="whole",
@@ -117,5 +117,5 @@ def against(predicted: StepTimeline, measured: Timeline, machine: str, step: Sam
     return Section("against", f"Predicted for {machine} and measured", blocks=blocks)
 
 
-def _off(rows: Sequence[Pair[Took]]) -> Column:
-    return of_differences.columns(Took, rows, "change.ns as error_change", label="off by")[0]
+def _off(rows: Sequence[Pair[KindTime]]) -> Column:
+    return of_differences.columns(KindTime, rows, "change.ns as error_change", label="off by")[0]

@@ -29,7 +29,7 @@ class Look(NamedTuple):
     title: str
     unit: UnitName = "ratio"
     label: str = "time / step time"
-    what: str = "Time over time without recomputation"
+    what: str = "Time divided by that without recomputation"
 
 
 LOOKS = {
@@ -63,8 +63,8 @@ def document(study: Study) -> Document:
 def steps_table(steps: Sequence[Step]) -> Table:
     """Show what is known of steps beforehand."""
     note = (
-        "Op sum and peak without a budget; constants: what nothing can recompute; one op: the most that one needs "
-        "beside them."
+        "Sum of op times and peak without a budget; constants: what nothing can recompute; one op: the most that one "
+        "needs beside them."
     )
     names = ("ops", "device", "model_ns", "baseline_bytes", "constant_bytes", "bottleneck_bytes", "durations", "compat")
     return table(Step, steps, "name", *names, key="steps", note=note)

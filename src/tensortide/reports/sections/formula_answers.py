@@ -266,7 +266,7 @@ def intensity_scatter(formulas: Formulas, growth: str, batch: str, roof: Roof) -
     lines = [
         Points(f"{growth} = {size:,}", tuple(one), tuple(one.values()), joined="line") for size, one in known.items()
     ]
-    ridge = Limit(f"ridge of {roof.name}: {roof.ridge_flops_per_byte:.1f} FLOP/B", roof.ridge_flops_per_byte)
+    ridge = Limit(f"ridge of {roof.name}: {roof.ridge_flops_per_byte:.1f} FLOP/byte", roof.ridge_flops_per_byte)
     return Scatter(
         key="intensity_by_batch",
         title="FLOPs per byte accessed",
@@ -288,7 +288,7 @@ def of_projection(projection: Projection) -> Document:
         f"{_range(projection.parameters, 'parameters')}"
     )
     rates = f"{format_count(roof.flops_per_s)}FLOP/s and {format_count(roof.bytes_per_s)}B/s reached"
-    rates = f"{roof.name}: {rates}, ridge {roof.ridge_flops_per_byte:.1f} FLOP/B"
+    rates = f"{roof.name}: {rates}, ridge {roof.ridge_flops_per_byte:.1f} FLOP/byte"
     if projection.ridge_batch is not None:
         rates += f"; {projection.batch} {projection.ridge_batch} reaches it, half as much again is taken unless set"
     ranges = [f"{one}.{end} as {one}_{end}" for one in ("samples", "parameters") for end in Interval._fields]

@@ -32,6 +32,12 @@ MOST_EXTRA = 1.5
 FIGURES = ("peak_bytes", "step_ns", "extra_share", "bound_share", "gap_share", "found_by")
 
 
+def of_frontier(found: Frontier) -> Document:
+    """Show ``found`` for the step that was planned."""
+    assert found.step is not None
+    return document(found, found.step.graph, source=found.step.source)
+
+
 def document(found: Frontier, graph: Graph, *, source: str = "", budget_bytes: int | None = None) -> Document:
     """Show ``found``, planned for ``graph`` with times from ``source``; the picture has ``budget_bytes`` as a line."""
     points, meta = found.points, graph.meta

@@ -8,30 +8,24 @@ from functools import cache, partial
 
 from tensortide.cost.count import RECOMPUTE
 from tensortide.differences import Pair, Values
+from tensortide.graph.model import OUTSIDE_PATH, ROOT_PATH
+from tensortide.graph.module_paths import ranged
 from tensortide.measures.differences.causes import NAMED, Of, alike, culprits, inside, largest, total, unequal
 from tensortide.measures.differences.memory import held
-from tensortide.measures.differences.paths import folded
-from tensortide.measures.differences.side import OUTSIDE, ROOT, WHOLE, ModulePair, Side
+from tensortide.measures.differences.side import WHOLE, ModulePair, Side
 from tensortide.measures.differences.step import StepDifference
-from tensortide.measures.figures import Figures
 from tensortide.reports.of_differences import change_text, signed_text
 from tensortide.reports.of_records import fields
+from tensortide.timelines.module_figures import WORDS, ModuleFigures
 
-FIGURES = {
-    "flops": "FLOPs",
-    "peak_bytes": "peak memory",
-    "parameters": "parameters",
-    "saved_bytes": "saved activations",
-    "accessed_bytes": "bytes accessed",
-    "ops": "ops",
-    "time_ns": "time of the ops",
-}
+FIRST = ("flops", "peak_bytes", "parameters", "saved_bytes")
+FIGURES = {name: WORDS[name] for name in (*FIRST, *WORDS)}
 """Figures in the order in which a cause is looked for, in words."""
 STATED = ("flops", "peak_bytes", "parameters", "time_ns")
 """Those that are always stated."""
-UNITS = {name: field.unit for name, field in fields(Figures).items()}
+UNITS = {name: field.unit for name, field in fields(ModuleFigures).items()}
 PERSISTENT = ("parameter", "gradient", "optimizer_state", "buffer")
-WORDS = {"optimizer_state": "optimizer state", "temporary": "temporaries", "library": "workspace of libraries"}
+ROLES = {"optimizer_state": "optimizer state", "temporary": "temporaries", "library": "workspace of libraries"}
 MULTIPLES = {"doubled": 2.0, "tripled": 3.0, "quadrupled": 4.0, "halved": 0.5}
 SMALL = 0.02
 """Part by which a figure may change without having grown or shrunk."""
@@ -77,7 +71,7 @@ def _cause(found: StepDifference, differing: Sequence[str]) -> str:
     figures = [
         f"{FIGURES[name]} {least.get(name, '')}{change_text(found.root.values(name), UNITS[name])}" for name in stated
     ]
-    return ": ".join(filter(None, (causes, ", ".join(figures)))) + "."
+    return ". ".join([*filter(None, [causes]), f"Whole step: {', '.join(figures)}."])
 
 
 def _circumstances(found: StepDifference) -> Iterator[str]:
@@ -118,11 +112,11 @@ def _where(found: StepDifference, name: str) -> str:
     if alike(found.root, name):
         return "all modules scale alike"
     pairs = culprits(found.root, of)
-    if not pairs or pairs == [found.root] or pairs[0].path == ROOT:
+    if not pairs or pairs == [found.root] or pairs[0].path == ROOT_PATH:
         return _spread(found.root, name, of)
     groups = [[pair for pair in pairs if (of(pair).difference > 0) is grown] for grown in (True, False)]
     groups.sort(key=lambda group: -abs(total(group, of)))
-    text = _and([f"{_names(group)} {_became(group, of)}" for group in groups if group])
+    text = _and([f"{_names(group)} {_became(group, of, FIGURES[name])}" for group in groups if group])
     inner = _mostly(pairs[0], of) if len(pairs) == 1 else ""
     return text + f", mostly {inner}" * bool(inner)
 
@@ -138,7 +132,7 @@ def _spread(root: ModulePair, name: str, of: Of) -> str:
 
 def _names(pairs: Sequence[ModulePair]) -> str:
     """Name modules by their paths, those that differ in one number as a range."""
-    texts = folded(["ops outside modules" if pair.path == OUTSIDE else pair.label for pair in pairs])
+    texts = ranged(["ops outside modules" if pair.path == OUTSIDE_PATH else pair.label for pair in pairs])
     return _and(texts if len(texts) <= NAMED + 1 else [*texts[:NAMED], f"{len(texts) - NAMED} more"])
 
 
@@ -147,19 +141,20 @@ def _and(texts: Sequence[str]) -> str:
     return ", ".join(texts[:-1]) + " and " * (len(texts) > 1) + "".join(texts[-1:])
 
 
-def _became(pairs: Sequence[ModulePair], of: Of) -> str:
-    """Say what became of a figure of modules, summed up."""
+def _became(pairs: Sequence[ModulePair], of: Of, figure: str) -> str:
+    """Say what became of modules in a ``figure``, summed up."""
     before, after = map(sum, zip(*map(of, pairs), strict=True))
     kinds, was = {pair.kind for pair in pairs}, "were" if len(pairs) > 1 else "was"
     if kinds in ({"added"}, {"removed"}):
         return f"{was} {min(kinds)}"
     if not before or not after:
-        return "grew" if after else "shrank"
+        return f"{'grew' if after else 'shrank'} in {figure}"
     ratio = after / before
     if abs(ratio - 1) < SMALL:
         return f"{was} changed"
     grown = f"grew {ratio:.2f}x" if ratio > 1 else f"shrank to {ratio:.2f}x"
-    return next((words for words, value in MULTIPLES.items() if abs(ratio / value - 1) < SMALL), grown)
+    became = next((words for words, value in MULTIPLES.items() if abs(ratio / value - 1) < SMALL), grown)
+    return f"{became} in {figure}"
 
 
 def _mostly(pair: ModulePair, of: Of) -> str:
@@ -180,10 +175,10 @@ def _at_peak(found: StepDifference) -> str:
     sums: Counter[str] = Counter()
     for tensor in found.peak:
         sums[held(tensor).role] += tensor.difference.bytes
-    lasting = [WORDS.get(role, f"{role}s") for role in PERSISTENT if sums[role]]
+    lasting = [ROLES.get(role, f"{role}s") for role in PERSISTENT if sums[role]]
     persistent = sum(sums.pop(role, 0) for role in PERSISTENT)
     parts: list[tuple[str, tuple[str, ...], int]] = [
-        *((WORDS.get(role, f"{role}s"), (role,), nbytes) for role, nbytes in sums.items()),
+        *((ROLES.get(role, f"{role}s"), (role,), nbytes) for role, nbytes in sums.items()),
         (_and(lasting), PERSISTENT, persistent),
     ]
     large = [part for part in parts if part[2] and abs(part[2]) >= 0.1 * abs(whole)]
@@ -209,17 +204,17 @@ def _in_modules(found: StepDifference, roles: Sequence[str]) -> str:
         mine = [own[node.path] if node else 0 for node, own in zip((pair.a, pair.b), sums, strict=True)]
         return Values(*map(sum, zip(mine, *map(of, pair.children), strict=True)))
 
-    pairs = [pair for pair in culprits(found.root, of) if pair.path not in (WHOLE, ROOT)]
+    pairs = [pair for pair in culprits(found.root, of) if pair.path not in (WHOLE, ROOT_PATH)]
     if not pairs:
         return ""
-    return f" of {_names(pairs)}" if pairs[0].path != OUTSIDE else " outside all modules"
+    return f" of {_names(pairs)}" if pairs[0].path != OUTSIDE_PATH else " outside all modules"
 
 
 def _replaced(found: StepDifference) -> str:
     """Name the ops that matched modules gained and lost."""
     if not found.matching.joined:
         return ""
-    changes = [one for one in found.ops if OUTSIDE not in one.modules and one.phase != RECOMPUTE]
+    changes = [one for one in found.ops if OUTSIDE_PATH not in one.modules and one.phase != RECOMPUTE]
     changes = [one for one in changes if one.kind != "changed"]
     costly = [one for one in changes if one.difference.flops or one.difference.accessed_bytes]
     counts: dict[str, Counter[str]] = {"added": Counter(), "removed": Counter()}

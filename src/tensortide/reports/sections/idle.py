@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import partial
 
 import msgspec
 
+from tensortide.graph.model import Role
 from tensortide.reports.blocks import AnyBlock, Document, Fact, Facts, Note, Section
-from tensortide.reports.names import device_text, op_text
+from tensortide.reports.names import Stored, device_text, op_text
 from tensortide.reports.of_differences import of_facts
 from tensortide.reports.of_records import fact, facts
 from tensortide.reports.sections import Step
@@ -23,6 +25,13 @@ LINK = "pcie4"
 """The link of the advice unless another is named."""
 FIGURES = ("live", "intervals", "lengths", "lifetimes")
 """Keys of the blocks that can be drawn."""
+_WRITTEN = {
+    "offload": "Write: with torch.autograd.graph.save_on_cpu(pin_memory=True): around that line and what reads it",
+    "recompute": "Write: y = checkpoint(f, x, use_reentrant=False), with f that line and what reads it",
+}
+"""What to write for what the forward pass keeps for the backward pass."""
+_PLANNED = "Type: tensortide plan TARGET --budget 80% --offload host, which says when"
+"""What to type for anything else."""
 LATE = 0.05
 """Share of memory-time after the last use from which on late releases are mentioned."""
 LENGTHS = {f"{n} {unit}": n * ns for unit, ns in (("us", 10**3), ("ms", 10**6), ("s", 10**9)) for n in (1, 10, 100)}
@@ -60,7 +69,7 @@ def section(idle: Idleness, link: Link = LINKS[LINK], *, top: int = 10, storages
     """Make the section of ``idle`` with advice for ``link``; ``storages`` adds a table with a row for each."""
     view = View(idle, link, top)
     made: list[AnyBlock] = [Note(text=_verdict(view), kind="verdict")]
-    made += [Note(text=text, kind="advice") for text in _advice(view)]
+    made += _advice(view)
     made += [_facts(view), *curve(idle, alive="storages" * storages), *tables(view)]
     made += [*scatters(idle, view.names, link), *lifetimes(idle, view.names)]
     made += [storages_table(view)] * storages
@@ -111,34 +120,44 @@ def _verdict(view: View) -> str:
     return f"On average {live} are live and {active} of them in use: {share} of memory-time is inactive."
 
 
-def _advice(view: View) -> Iterator[str]:
+def _advice(view: View) -> Iterator[Note]:
+    said = partial(Note, kind="advice")
     idle, hidden, link = view.idle, view.hidden, view.link.name
     if idle.peak_bytes:
         peak = idle.split(idle.peak_op, view.link)
         rest, part = format_bytes(peak.idle_bytes), format_bytes(peak.hideable_bytes)
         if part == rest:
             part = "all" if peak.hideable_bytes == peak.idle_bytes else "nearly all"
-        yield (
-            f"At the peak of {format_bytes(idle.peak_bytes)} ({op_text(idle.graph, idle.peak_op)}) {rest} are not in "
-            f"use, {part} of them for long enough to be elsewhere over {link}."
+        yield said(
+            text=f"At the peak of {format_bytes(idle.peak_bytes)} ({op_text(idle.graph, idle.peak_op)}) {rest} are not "
+            f"in use, {part} of them for long enough to be elsewhere over {link}."
         )
     if hidden.hidden and hidden.transfer_ns > idle.op_sum_ns:
-        yield (
-            f"{link} cannot take all that it hides one by one: all moves take {_time(hidden.transfer_ns)} each "
+        yield said(
+            text=f"{link} cannot take all that it hides one by one: all moves take {_time(hidden.transfer_ns)} each "
             f"way, the ops {_time(idle.op_sum_ns)}."
         )
     for moved in view.worth_moving[:1]:
-        yield f"Move first: {moved.alike} for idle intervals of {_time(moved.interval_ns)}."
+        how = _how("offload", moved.alike.stored)
+        freed = f"frees {format_bytes(moved.alike.size_bytes)} for {_time(moved.interval_ns)}"
+        yield said(key="move_first", text=f"Offload {moved.alike} over {link}: {freed}. {how}")
     for again in view.worth_recomputing[:1]:
+        how = _how("recompute", again.alike.stored)
+        freed = f"frees {format_bytes(again.alike.size_bytes)} for {_time(again.idle_ns)}"
         random = f" ({RANDOM})" if again.random else ""
-        yield (
-            f"Recompute first: {again.alike} for {_time(again.idle_ns)} at the price of {_time(again.cost_ns)}{random}."
-        )
+        text = f"Recompute {again.alike}: {freed}, costs {_time(again.cost_ns)}{random}. {how}"
+        yield said(key="recompute_first", text=text)
     late = idle.totals.late_share
     if late is not None and late > LATE:
         then, before = format_bytes(idle.peak_bytes), format_bytes(idle.line.peak_bytes)
         less = f"; released then, the peak is {then} instead of {before}" if then != before else ""
-        yield f"{format_percent(late)} of what is resident over time waits after its last use to be released{less}."
+        text = f"{format_percent(late)} of what is resident over time waits after its last use to be released{less}."
+        yield said(text=text)
+
+
+def _how(does: str, stored: Stored) -> str:
+    """The code to write where PyTorch runs it, or else the command to type."""
+    return _WRITTEN[does] if stored.role == Role.ACTIVATION and stored.source else _PLANNED
 
 
 def _time(ns: float) -> str:
@@ -172,7 +191,7 @@ def _facts(view: View) -> Facts:
         fact(average, "in_use_bytes"),
         fact(average, "idle_bytes", "between two uses"),
         fact(average, "unused_bytes", "not used again"),
-        fact(average, "inactive_share", "of memory-time: idle or unused"),
+        fact(average, "inactive_share", "of memory-time (bytes times time): idle or unused"),
         *facts(spent, "total_byte_ns", "active_byte_ns", "idle_byte_ns", "unused_byte_ns").rows,
         fact(total, "most_in_use_bytes", most if total.ops else ""),
         *facts(total, "most_in_use_op", "in_use_mean_share", "in_use_median_share").rows,
@@ -192,4 +211,4 @@ def _intervals(view: View) -> Iterator[Fact]:
         yield Fact(f"longer_{name.replace(' ', '')}", f"longer than {name}", count, "count", level=1, data=True)
     yield fact(hidden, "hidden", label=f"hideable over {hidden.link.name}")
     yield from facts(hidden, "hidden_share", "hidden_bytes_share", "hidden_time_share", data=True).rows
-    yield fact(hidden, "transfer_ns", label="all moves, each way", data=True)
+    yield fact(hidden, "transfer_ns", label="all transfers, one way", data=True)

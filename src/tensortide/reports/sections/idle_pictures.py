@@ -9,9 +9,10 @@ from typing import Annotated
 
 import msgspec
 
+from tensortide.cost.count import phase_of
 from tensortide.graph.roles import looks
 from tensortide.reports.blocks import Table
-from tensortide.reports.names import STORED, Names, Stored, phase_of, role_series
+from tensortide.reports.names import STORED, Names, Stored, role_series
 from tensortide.reports.of_records import table
 from tensortide.reports.pictures import Axis, Curve, Lane, Mark, Points, Scatter, Series, Spans, Stretch
 from tensortide.reports.render.values import short

@@ -8,15 +8,15 @@ from typing import Annotated, TypeVar
 
 import msgspec
 
+from tensortide.graph.module_paths import as_one
 from tensortide.reports.blocks import Table
-from tensortide.reports.names import FILLED, STORED, Stored, names_of, shared
+from tensortide.reports.names import FILLED, STORED, Stored, names_of
 from tensortide.reports.of_records import column, table
 from tensortide.reports.render.values import short
 from tensortide.shown import Show
 from tensortide.timelines import Idleness, Life, Offload, Recompute, offloads, recomputations
 from tensortide.timelines.idle import Average, Hideable
 from tensortide.timing import LINKS, Link
-from tensortide.units import format_bytes
 
 ROWS, LEAST_SHARE = 40, 1e-3
 """Most rows of advice, and the share of the peak below which storages alike, together, are not worth one."""
@@ -39,7 +39,7 @@ class _Alike(msgspec.Struct, frozen=True):
     def __str__(self) -> str:
         module = f" in {self.module}" if self.module not in ("", "(outside)") else ""
         source = f" ({self.stored.source})" if self.stored.source else ""
-        return f"{self.tensor}{self.several}{module}{source}, {format_bytes(self.size_bytes)}"
+        return f"{self.tensor}{self.several}{module}{source}"
 
 
 class _Moved(msgspec.Struct, frozen=True):
@@ -54,13 +54,13 @@ class _Moved(msgspec.Struct, frozen=True):
     interval_ns: float
 
 
-class _Again(msgspec.Struct, frozen=True):
+class _Recomputable(msgspec.Struct, frozen=True):
     """Storages to recompute: ``idle_ns`` is the time of each, ``cost_ns`` that of all recomputations."""
 
     alike: _Alike
     idle_ns: Annotated[int, Show("idle")]
     cost_ns: Annotated[int, Show("cost")]
-    of_op_sum_share: Annotated[float, Show("of op sum", at_width=WIDER)]
+    of_op_sum_share: Annotated[float, Show("of op times", at_width=WIDER)]
     op_count: Annotated[int, Show("ops", after="is_random")]
     ops: Annotated[str, Show(unit="code", data=True)]
     random: Annotated[str, Show(unit="code", data=True)]
@@ -88,14 +88,14 @@ class View:
             found.append(_Moved(self._named(rows), *figures))
         return sorted(found, key=lambda one: -one.hideable_byte_ns)[:ROWS]
 
-    def _again(self) -> list[_Again]:
+    def _again(self) -> list[_Recomputable]:
         """Recomputations, most memory-time for their cost first."""
         graph, found = self.idle.graph, []
         for rows in self._alike(self.recomputations):
             idle, cost, spent = _sums(rows, "idle_ns", "cost_ns", "byte_ns")
             ops, random = (", ".join(short(graph[op].name) for op in some) for some in (rows[0].ops, rows[0].random))
             figures = (idle // len(rows), cost, cost / max(1, self.idle.op_sum_ns), len(rows[0].ops))
-            found.append(_Again(self._named(rows), *figures, ops, random, spent, " random" if random else ""))
+            found.append(_Recomputable(self._named(rows), *figures, ops, random, spent, " random" if random else ""))
         return sorted(found, key=lambda one: -one.idle_byte_ns / max(1, one.cost_ns))[:ROWS]
 
     def _alike(self, rows: Iterable[T]) -> list[list[T]]:
@@ -109,7 +109,7 @@ class View:
     def _named(self, rows: Sequence[Offload] | Sequence[Recompute]) -> _Alike:
         every, nbytes, peaks = [self.names(row.index) for row in rows], rows[0].nbytes, sum(row.at_peak for row in rows)
         name, several = every[0].short_name, f" x{len(rows)}" if rows[1:] else ""
-        indexes, module = " ".join(str(one.index) for one in every), shared([one.module for one in every])
+        indexes, module = " ".join(str(one.index) for one in every), as_one([one.module for one in every])
         return _Alike(every[0], name, several, indexes, nbytes * len(rows), nbytes * peaks, module)
 
 
@@ -151,13 +151,13 @@ def _links(view: View) -> Table:
         *("hidden_bytes", "hidden_byte_ns", "bytes_per_s", "link.latency_ns"),
         key="links",
         title="Hideable",
-        remark="intervals longer than 2.5 transfers; > is the link of the advice",
+        remark="intervals longer than 2.5 transfers; one way: all of them out, or back; >: link advised",
     )
 
 
 def _advice(
     view: View,
-    rows: Sequence[_Moved] | Sequence[_Again],
+    rows: Sequence[_Moved] | Sequence[_Recomputable],
     figures: Sequence[str],
     key: str,
     title: str,
@@ -185,7 +185,7 @@ def _advice(
     )
 
 
-class _Each(msgspec.Struct, frozen=True):
+class _StorageRow(msgspec.Struct, frozen=True):
     """A storage, and what could be done about it."""
 
     life: Life
@@ -211,10 +211,10 @@ def storages_table(view: View) -> Table:
         active, idle, unused = (n // nbytes for n in (time.active_byte_ns, time.idle_byte_ns, time.unused_byte_ns))
         moved, transfer = moves.get(life.index, (0, 0)), view.link.transfer_ns(life.nbytes)
         anew = again.get(life.index, (None, None, None))
-        rows.append(_Each(life, view.names(life.index), active, idle, unused, *moved, transfer, *anew))
+        rows.append(_StorageRow(life, view.names(life.index), active, idle, unused, *moved, transfer, *anew))
     lived = ("persistent", "start as birth_op", "stop as death_op", "use_count")
     return table(
-        _Each,
+        _StorageRow,
         rows,
         "life.index",
         *(*(f"stored.{name}" for name in STORED), *(f"life.{name}" for name in lived)),

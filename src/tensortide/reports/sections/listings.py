@@ -79,7 +79,8 @@ def of_devices(found: Sequence[Device], words: str = "") -> Document:
     rows = table(Device, found, *Device.__struct_fields__, key="devices", heads=1)
     made = Section("devices", "Devices", blocks=(rows, Note(text=_HOW)))
     title = "Devices of the catalogue" + f": {words}" * bool(words)
-    return made.document(title, f"{len(found)} device{'s' * (len(found) != 1)}")
+    columns = "GB of memory, GB/s of its bandwidth, TFLOP/s by dtype"
+    return made.document(title, f"{len(found)} device{'s' * (len(found) != 1)}; {columns}")
 
 
 def of_algorithms() -> Document:

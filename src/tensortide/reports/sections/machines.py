@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
 from typing import Annotated, TypeAlias
 
 import msgspec
 
 from tensortide.cost.coverage import shown
 from tensortide.graph.collectives import moves_data
+from tensortide.graph.model import OUTSIDE_PATH, ROOT_PATH
+from tensortide.graph.module_paths import as_one, pattern
 from tensortide.reports.blocks import AnyBlock, Column, Note, Section, Table
-from tensortide.reports.names import pattern, shared
 from tensortide.reports.of_records import column, facts, table
 from tensortide.reports.sections import Step
-from tensortide.reports.sections.modules import OUTSIDE_PATH, ROOT_PATH
-from tensortide.reports.sections.predicted_times import rates_columns, times_columns
+from tensortide.reports.sections.predicted_times import legend, rates_columns, times_columns
 from tensortide.shown import Show
 from tensortide.timelines.data_parallel import BUCKET_BYTES
 from tensortide.timelines.machines import MachineStep, Shares
@@ -30,6 +31,7 @@ from tensortide.units import format_bytes, format_seconds
 
 WIDE = 130
 """From so many columns on every time has its interval and provenance beside it."""
+OWN_KERNELS = "its own kernels take other times: capture with --machine"
 Name: TypeAlias = tuple[str, ...]
 """The name that ops are shown under: of a module with those around it."""
 _Names: TypeAlias = Callable[[Step, int], list[Name]]
@@ -51,6 +53,8 @@ def section(step: Step, found: Sequence[MachineStep]) -> Section:
     if any(one.machines.size > 1 for one in found):
         blocks.append(_parallel(step, found))
     if len(found) > 1:
+        bases = chain.from_iterable((*one.line.ops.by_provenance_ns, one.step_time.provenance) for one in found)
+        blocks.append(legend(bases))
         blocks.append(_grouped("phase", steps, found, lambda own, op: [(own.phases[op],)]))
         blocks.append(_grouped("module", steps, found, _modules, depth=step.depth))
         blocks.append(_grouped("op", steps, found, lambda own, op: [(shown(own.graph[op].name),)], step.top))
@@ -74,7 +78,7 @@ def _verdict(found: Sequence[MachineStep]) -> Iterator[AnyBlock]:
     settled = "as good in every figure, it is not slower" if ratio.no_slower else "which one is faster is not settled"
     text = (
         f"{best.machine} does {ratio.value:.2f} times the work of {second.machine} in the same time, "
-        f"{ratio.low:.2f} to {ratio.high:.2f} in 8 of 10 cases: {'it is the faster one' if ratio.low > 1 else settled}."
+        f"80 % interval {ratio.low:.2f} to {ratio.high:.2f}: {'it is the faster one' if ratio.low > 1 else settled}."
     )
     for other in rest:
         behind = work_ratio(best, other)
@@ -89,7 +93,7 @@ def _machines(steps: Sequence[Step], found: Sequence[MachineStep]) -> Iterator[A
     for one, (peak, room) in zip(found, rooms, strict=True):
         if room is not None and peak > room:
             text = f"{one.machine}: the step does not fit: it needs {format_bytes(peak)}, the device has "
-            yield Note(text=f"{text}{format_bytes(room)} for it.", kind="warning")
+            yield Note(text=f"{text}{format_bytes(room)}. See tensortide fit.", kind="warning")
     used = tuple(peak / room if room else None for peak, room in rooms)
     memory = Column("memory_used_share", "Memory", "share", used, at_width=110)
     times = times_columns("step", "Step", [one.step_time for one in found], interval=0)
@@ -102,7 +106,7 @@ def _bounds(found: Sequence[MachineStep]) -> Table:
     """Show what the time of the step goes to, as shares of it."""
     names = ("machine", *(f"shares.{name}" for name in Shares._fields[:-1]))
     last = column(MachineStep, found, "shares.exposed_share", data=not any(one.exchange.nbytes for one in found))
-    remark = "shares of the step"
+    remark = "shares of the step; launches: of small ops; host: the device waits for it"
     return table(MachineStep, found, *names, last, key="bounds", title="Bound by", remark=remark, heads=1)
 
 
@@ -122,7 +126,8 @@ def _parallel(step: Step, found: Sequence[MachineStep]) -> Table:
         *rates_columns(f"{what}_per_s", f"{what}/s, all", together, sizes, interval=True),
         "machines.size as devices",
     )
-    return table(MachineStep, found, *names, key="data_parallel", title="Data parallel", heads=1)
+    remark = "exchanged: gradients; exposed: not hidden by computation; no overlap: all exposed"
+    return table(MachineStep, found, *names, key="data_parallel", title="Data parallel", remark=remark, heads=1)
 
 
 def _grouped(
@@ -147,11 +152,12 @@ def _grouped(
         return [(-most[name[:level]], name[level - 1]) for level in range(1, len(name) + 1)]
 
     rows = sorted(most, key=place)
-    heads = tuple(name[-1] for name in rows)
+    paths = [_paths(steps, groups, name) for name in rows] if depth else []
+    whole = tuple(map(as_one, paths))
+    heads = tuple(path.rpartition(".")[2] for path in whole) or tuple(name[-1] for name in rows)
     made = [Column("name" if what == "op" else what, what.capitalize(), "path" if depth else "name", heads, fold=True)]
     if depth:
-        paths = [_paths(steps, groups, name) for name in rows]
-        made.append(Column("path", "", "path", tuple(map(shared, paths)), data=True))
+        made.append(Column("path", "", "path", whole, data=True))
         made.append(Column("count", "", "count", tuple(map(len, paths)), data=True))
     for i, (one, of) in enumerate(pairs):
         times = [sums[i].get(name) for name in rows]
@@ -159,7 +165,7 @@ def _grouped(
         made += times_columns(f"time_{i}", one.machine, times, without, interval=WIDE)
         made.append(column(Estimate, times, f"provenance as provenance_{i}", at_width=WIDE))
         made.append(column(Estimate, times, f"unknown as unknown_{i}"))
-    remark = f"to depth {depth}, with what is inside" if depth else "ops alone"
+    remark = f"to depth {depth}, with what is inside" if depth else "sums of op times"
     flat = Table(key=f"machine_{what}s", title=f"By {what}", remark=remark, columns=tuple(made), top=top, heads=1)
     depths = tuple(len(name) - 1 for name in rows)
     return msgspec.structs.replace(flat, depth=depths, to_depth=depth) if depth else flat
@@ -208,7 +214,7 @@ def _remarks(steps: Sequence[Step], found: Sequence[MachineStep]) -> Iterator[st
     for own, one in zip(steps, found, strict=True):
         device, costs = one.machines.device, zip(own.graph, own.counted.costs, strict=True)
         if elsewhere := captured_elsewhere(own.graph, device):
-            yield f"{one.machine}: the step consists {elsewhere}"
+            yield f"{one.machine}: the step consists {elsewhere}; {OWN_KERNELS}"
         dtypes = {compute_dtype(op.inputs or op.outputs) for op, cost in costs if cost.cost and cost.cost.macs}
         for dtype in sorted(dtype for dtype in dtypes if runs_as_fp32(device, dtype)):
             yield f"{device.name} has no units for {dtype}: its products are taken at the rate of float32"
@@ -219,7 +225,7 @@ def _remarks(steps: Sequence[Step], found: Sequence[MachineStep]) -> Iterator[st
     if any(one.line.host.issue_ns for one in found):
         yield (
             f"The host issues an op in {format_seconds(ISSUE_NS / 1e9)} (NeuSight's tables: six GPUs, PyTorch); a "
-            "device that is faster waits for it. --launch graph: captured launches, as a step of JAX always has."
+            "device that is faster waits for it, idle. --launch graph: captured launches, as a step of JAX always has."
         )
     if any(one.machines.size > 1 for one in found):
         yield (

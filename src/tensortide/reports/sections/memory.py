@@ -11,10 +11,11 @@ import msgspec
 import numpy as np
 
 from tensortide.cost import PHASES
+from tensortide.graph.module_paths import as_one, pattern
 from tensortide.memory import EXACT, allocator, reserve
 from tensortide.memory.lifetimes import lifetimes
 from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Section, Table
-from tensortide.reports.names import pattern, role_series, shared, source_place, widest_tensors
+from tensortide.reports.names import role_series, source_place
 from tensortide.reports.of_records import column, fact, table
 from tensortide.reports.pictures import Curve, Mark, Stretch
 from tensortide.reports.render.values import short
@@ -23,7 +24,7 @@ from tensortide.reports.sections.assumed import brief
 from tensortide.shown import Show
 from tensortide.timelines import Resident, StorageTimeline
 from tensortide.timelines.intervals import Life, Lives
-from tensortide.timelines.resident import storage_homes
+from tensortide.timelines.resident import storage_homes, widest_tensors
 from tensortide.units import format_bytes, format_percent
 
 ORDER = 40
@@ -34,7 +35,7 @@ class PhasePeak(msgspec.Struct, frozen=True):
 
     phase: Annotated[str, Show("Phase")]
     peak_bytes: Annotated[int, Show("Peak")]
-    share: Annotated[float | None, Show("of the step's")]
+    share: Annotated[float | None, Show("of the step's peak")]
     last_use_peak_bytes: int
 
 
@@ -92,7 +93,7 @@ def facts_of(step: Step) -> Iterator[Fact]:
     eager, op = step.eager, step.eager.peak_op
     lower = eager.peak_bytes - step.last_use.peak_bytes
     less = f" ({format_percent(lower, eager.peak_bytes)} less)" if lower else ""
-    later = f"with every tensor released right after its last use{less}"
+    later = f"every tensor released right after its last use{less}"
     yield fact(eager, "peak_bytes", f"at op {op}, {step.phases[op]}" if op >= 0 else "")
     yield fact(eager, "peak_op")
     if eager.device.startswith("cuda"):
@@ -100,7 +101,7 @@ def facts_of(step: Step) -> Iterator[Fact]:
         taken = "torch.cuda.max_memory_reserved; the CUDA context, 0.3 to 0.5 GiB, comes on top"
         yield fact(step.pool, "peak_allocated as steady_allocated_bytes", counted)
         yield fact(step.pool, "peak_reserved as steady_reserved_bytes", taken)
-    yield fact(step.last_use, "peak_bytes as last_use_peak_bytes", later, label="at last use", level=1)
+    yield fact(step.last_use, "peak_bytes as last_use_peak_bytes", later, label="with last-use release", level=1)
     yield fact(eager, "persistent_bytes", "resident throughout")
     yield fact(eager, "footprint_bytes", "their sum, whether or not resident together")
 
@@ -191,8 +192,8 @@ def tensors(line: StorageTimeline, alive: Sequence[Resident], top: int, *, only:
         groups[one.role.value, shape, name, module, source].append(one)
     rows = []
     for (role, shape, _, _, source), some in groups.items():
-        module = shared([graph.module_path(homes[one.storage]) for one in some])
-        name = (shared([one.name for one in some]) or some[0].op_name).removeprefix(f"{module}.")
+        module = as_one([graph.module_path(homes[one.storage]) for one in some])
+        name = (as_one([one.name for one in some]) or some[0].op_name).removeprefix(f"{module}.")
         nbytes, place = sum(one.nbytes for one in some), source_place(graph, source)
         share = ops.ratio(nbytes, line.peak_bytes) or 0.0
         rows.append(AtPeak(role, len(some), nbytes, share, name, shape, module, place))
@@ -209,6 +210,6 @@ def of_lives(lives: Lives) -> Document:
     rows = sorted(lives, key=lambda life: -life.nbytes)
     storage, idle = column(Life, rows, "index", label="Storage"), column(Life, rows, "interval_count", label="idle")
     names = ("nbytes as size_bytes", "first_op", "last_op", "persistent", "use_count")
-    every = Section("lives", "Lives", blocks=(table(Life, rows, storage, *names, idle, key="lives", top=15),))
+    every = Section("lives", "Lifetimes", blocks=(table(Life, rows, storage, *names, idle, key="lives", top=15),))
     count = sum(life.interval_count for life in rows)
     return every.document(f"{len(rows):,} lives", f"{count:,} idle intervals, in which no op touches a storage")

@@ -10,11 +10,13 @@ from typing import NamedTuple
 from tensortide.measures.compat.figures import Figure, Reason
 from tensortide.measures.layers import Layer, Layers
 from tensortide.measures.profiler import Profiler
+from tensortide.measures.request import Measured
 from tensortide.measures.status import Entry, Status
 from tensortide.reports.blocks import AnyBlock, Document, Fact, Facts, Note, Section
 from tensortide.reports.of_records import column, fields, table
 from tensortide.reports.pictures import Curve, Series
 from tensortide.reports.render.values import data_key
+from tensortide.reports.sections import Step
 
 FIRST = (
     *("eval_metric", "model_size", "macs", "flops", "total_params", "trainable_params", "activation_peak"),
@@ -40,6 +42,19 @@ def document(found: Profiler | Status | Layers) -> Document:
     status = found if isinstance(found, Status) else found.status
     extent = "one step" if status.kind == "step" else "an inference forward"
     return of_status(status).document(status.name, f"metrics of {extent}")
+
+
+def of_measured(found: Measured) -> Document:
+    """Show the metrics of a step, under its head, and the tables that were asked for."""
+    asked = found.asked
+    sections = [of_status(found.metrics, exclude=asked.exclude, long=asked.long)]
+    if found.graph is None:
+        return sections[0].document(str(asked.target))
+    if found.layers is not None:
+        sections.append(of_layers(found.layers))
+    if found.figures is not None:
+        sections.append(of_figures(found.figures))
+    return Step(found.graph, found.durations).document(*sections)
 
 
 def of_status(status: Status, *, exclude: Collection[str] = (), long: bool = False) -> Section:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from functools import cached_property
 from typing import Annotated, Any, Literal
@@ -11,21 +11,21 @@ from typing import Annotated, Any, Literal
 from msgspec import Struct
 from msgspec.structs import replace
 
-from tensortide.cost import Count, ModuleTotal, Total
-from tensortide.cost.totals import joint, parent_path
-from tensortide.graph.model import Graph, Phase, Role
+from tensortide.cost import Count
+from tensortide.differences import Node
+from tensortide.graph.model import ROOT_PATH
+from tensortide.graph.module_paths import as_one
 from tensortide.reports.blocks import Section, Table
-from tensortide.reports.names import shared
-from tensortide.reports.of_records import column, table
+from tensortide.reports.folding import Folding
+from tensortide.reports.of_records import column, fields, table
 from tensortide.reports.sections import Step
 from tensortide.reports.sections.ops import ratio
 from tensortide.shown import Show
-from tensortide.timelines import StorageTimeline, by_module
-from tensortide.timelines.resident import home_of, storage_homes
+from tensortide.timelines import ModuleMemory, Segment, StorageTimeline, by_module
+from tensortide.timelines.module_figures import NONE, WORDS, ModuleFigures, module_trees
 
 ORDER = 20
 
-OUTSIDE_PATH, ROOT_PATH = "(outside)", "(root)"
 ALIKE = 0.02
 """Siblings of one structure fold if their FLOPs differ by no more than this part."""
 
@@ -33,24 +33,17 @@ ALIKE = 0.02
 class ModuleRow(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     """One module, or ``count`` folded ones. All include submodules but what is named ``own``.
 
-    ``parent`` is the number of the row of the enclosing module; ``share`` is that of the step's FLOPs. ``saved_bytes``
-    are activations that a module's ops make and backward waits for; ``peak_bytes`` what of its tensors (parameters,
-    gradients, optimizer state, activations, temporaries) is alive at the peak of the step. ``retained_bytes`` is how
-    much more is resident after its forward calls than before them, negative where they release more than they keep;
-    ``transient_bytes`` the most that any of its calls, forward or backward, adds while it runs.
+    ``parent`` is the number of the row of the enclosing module; ``share`` is that of the step's FLOPs. ``memory`` has
+    the calls of the module: how much more is resident after its forward calls than before them, and the most that any
+    call, forward or backward, adds while it runs.
     """
 
     name: Annotated[str, Show("Module", "path", fold=True, after="several")]
     type: Annotated[str, Show("Type", at_width=118, dim=True)] = ""
-    total: Total = Total()
-    own: Total = Total()
+    total: ModuleFigures = NONE
+    own: ModuleFigures = NONE
     share: Annotated[float, Show("share", bar=96)] = 0.0
-    parameters: Annotated[int, Show("Params", "amount")] = 0
-    parameter_bytes: Annotated[int, Show("Params")] = 0
-    saved_bytes: Annotated[int, Show("Saved")] = 0
-    retained_bytes: Annotated[int, Show("Leaves")] = 0
-    transient_bytes: Annotated[int, Show("Adds")] = 0
-    peak_bytes: Annotated[int, Show("At peak")] = 0
+    memory: ModuleMemory = ModuleMemory("", "", ())
     parent: int = -1
     path: Annotated[str, Show(unit="path", data=True)] = ROOT_PATH
     depth: int = 0
@@ -65,7 +58,7 @@ class ModuleRow(Struct, frozen=True, kw_only=True, eq=False, dict=True):
     @cached_property
     def shape(self) -> tuple[object, ...]:
         """Equal for modules of one structure."""
-        return self.type, self.parameters, tuple((child.name, child.shape) for child in self.children)
+        return self.type, self.total.parameters, tuple((child.name, child.shape) for child in self.children)
 
     def walk(self) -> Iterator[ModuleRow]:
         """Yield this module and all inside it, depth first."""
@@ -74,15 +67,14 @@ class ModuleRow(Struct, frozen=True, kw_only=True, eq=False, dict=True):
             yield from child.walk()
 
 
+FIGURES = [name for name in fields(ModuleFigures) if name not in ("flops", "peak_bytes", "time_ns")]
+CALLS = ("memory.retained_bytes", "memory.transient_bytes")
 COLUMNS = (
-    *("type", "total.ops", "total.flops", "share", "total.macs", "total.accessed_bytes", "parameters"),
-    *("parameter_bytes", "saved_bytes", "retained_bytes", "transient_bytes", "peak_bytes", "own.flops as own_flops"),
-    *("own.accessed_bytes as own_accessed_bytes", "own.ops as own_ops", "total.unknown_ops"),
+    *("type", "total.flops", "share", *(f"total.{name}" for name in FIGURES), *CALLS, "total.peak_bytes"),
+    *("own.flops as own_flops", "own.accessed_bytes as own_accessed_bytes", "own.ops as own_ops"),
     *("parent", "path", "count"),
 )
-SUMS = ("share", "parameters", "parameter_bytes", "saved_bytes", "retained_bytes", "peak_bytes")
-"""Figures that folded modules sum up, beside their costs."""
-AREAS = ("flops", "accessed_bytes", "parameters", "saved_bytes", "peak_bytes")
+AREAS = tuple(name for name in WORDS if name not in ("ops", "time_ns"))
 COST = ("type", "share", *AREAS)
 MEMORY = ("type", "parameter_bytes", "saved_bytes", "retained_bytes", "transient_bytes", "peak_bytes")
 """Columns of text, by what it is about."""
@@ -95,16 +87,17 @@ FULL = ("type", "ops", "macs", "retained_bytes", "transient_bytes", *AREAS)
 
 def of_step(step: Step) -> Section | None:
     """Make the section with costs: folded in text, with every module on the page."""
-    shown = [name for name in COST if name != "saved_bytes" or any(row.saved_bytes for row in step.modules)]
+    shown = [name for name in COST if name != "saved_bytes" or any(row.total.saved_bytes for row in step.modules)]
     folded = fold_modules(step.modules, step.depth)
-    rows = [row for row in folded if any((row.total.flops, row.total.accessed_bytes, row.parameters, row.peak_bytes))]
+    rows = [row for row in folded if any(getattr(row.total, name) for name in AREAS)]
     return _section(step, "Where it goes", "submodules included", _table(step, rows, shown, key="folded_cost"))
 
 
 def by_memory(step: Step) -> Section | None:
     """Make the section with memory in text."""
     about = "leaves: after its forward, less what it releases; adds: the most during one call"
-    rows = [row for row in fold_modules(step.modules, step.depth) if row.transient_bytes or row.parameter_bytes]
+    folded = fold_modules(step.modules, step.depth)
+    rows = [row for row in folded if row.memory.transient_bytes or row.total.parameter_bytes]
     return _section(step, "Memory by module", about, _table(step, rows, MEMORY, key="folded_memory"))
 
 
@@ -127,58 +120,28 @@ def _table(
 # -- rows -------------------------------------------------------------------------------------------
 
 
-def module_rows(graph: Graph, count: Count, eager: StorageTimeline) -> tuple[ModuleRow, ...]:
+def module_rows(count: Count, memory: StorageTimeline) -> tuple[ModuleRow, ...]:
     """One row per module, depth first, and one for what is outside all of them if anything is."""
-    held, trees, numbers = _held(graph, eager), [*count.modules], itertools.count()
-    if OUTSIDE_PATH in held and all(tree.path != OUTSIDE_PATH for tree in trees):
-        trees.append(ModuleTotal(OUTSIDE_PATH, "", Total(), Total()))
+    calls, numbers = defaultdict[str, tuple[Segment, ...]](tuple), itertools.count()
+    for one in by_module(memory):
+        calls[one.path] += one.segments
 
-    def row(node: ModuleTotal, parent: int = -1, depth: int = 0) -> ModuleRow:
+    def row(node: Node[ModuleFigures], parent: int = -1, depth: int = 0) -> ModuleRow:
         number = next(numbers)
         return ModuleRow(
             name=node.name,
-            type=node.type,
-            total=node.inclusive,
-            own=node.exclusive,
-            share=ratio(node.inclusive.flops, count.total.flops) or 0.0,
+            type=node.of,
+            total=node.whole,
+            own=node.own,
+            share=ratio(node.whole.flops, count.total.flops) or 0.0,
+            memory=ModuleMemory(node.path, node.of, calls[node.path]),
             parent=parent,
-            path=node.path or ROOT_PATH,
+            path=node.path,
             depth=depth,
             children=tuple(row(child, number, depth + 1) for child in node.children),
-            **held[node.path],
         )
 
-    return tuple(itertools.chain.from_iterable(row(tree).walk() for tree in trees))
-
-
-def _held(graph: Graph, eager: StorageTimeline) -> defaultdict[str, Counter[str]]:
-    """Sum the tensors in each module, by its path, and find the memory of its calls. Tied parameters count where they
-    are named first."""
-    held: defaultdict[str, Counter[str]] = defaultdict(Counter)
-    known = {module.path: i for i, module in enumerate(graph.modules)}
-
-    def add(module: int, **amounts: int) -> None:
-        path: str | None = graph.module_path(module)
-        while path is not None:
-            held[path].update(amounts)
-            path = parent_path(path, known)
-
-    for tensor, name in {n.tensor: n.name for n in reversed(graph.named) if n.role is Role.PARAMETER}.items():
-        numel = graph.tensors[tensor].numel
-        add(home_of(name, known), parameters=numel, parameter_bytes=numel * graph.tensors[tensor].itemsize)
-    homes, saved = storage_homes(graph), any(op.phase is Phase.BACKWARD for op in graph.ops)
-    for home, storage in zip(homes, graph.storages, strict=True):
-        if saved and storage.role is Role.ACTIVATION:
-            add(home, saved_bytes=storage.nbytes)
-    for alive in eager.alive() if len(graph) else ():
-        add(homes[alive.storage], peak_bytes=alive.nbytes)
-    for module, memory in zip(graph.modules, by_module(eager), strict=True):
-        held[module.path]["retained_bytes"] = memory.retained
-        held[module.path]["transient_bytes"] = memory.transient
-    return held
-
-
-# -- folding ----------------------------------------------------------------------------------------
+    return tuple(itertools.chain.from_iterable(row(tree).walk() for tree in module_trees(count, memory)))
 
 
 def fold_modules(rows: Iterable[ModuleRow], depth: int) -> list[ModuleRow]:
@@ -186,38 +149,24 @@ def fold_modules(rows: Iterable[ModuleRow], depth: int) -> list[ModuleRow]:
 
     A module that only encloses one row (a list of blocks) shares it.
     """
-    return list(_folded([[row] for row in rows if row.parent < 0], 0, depth))
+    return [_joint(*one) for one in _Folder().rows([[row] for row in rows if row.parent < 0], depth)]
 
 
-def _folded(groups: Iterable[Sequence[ModuleRow]], level: int, depth: int, prefix: str = "") -> Iterator[ModuleRow]:
-    for some in groups:
-        below, names = _below(some), {row.name for row in some}
-        numbers = sorted(map(int, names)) if len(names) > 1 else []
-        name = prefix + (f"[{numbers[0]}-{numbers[-1]}]" if numbers else some[0].name)
-        if len(below) == 1 and all(row.parent >= 0 and not row.own.ops for row in some):
-            yield from _folded(below, level, depth, f"{name}.")
-            continue
-        sums: dict[str, Any] = {key: sum(getattr(row, key) for row in some) for key in SUMS}
-        most, path = max(row.transient_bytes for row in some), shared([row.path for row in some])
-        total, own = joint([row.total for row in some]), joint([row.own for row in some])
-        folded = {"name": name, "transient_bytes": most, "path": path, "depth": level, "count": len(some)}
-        yield replace(some[0], total=total, own=own, **folded, **sums)
-        if level < depth:
-            yield from _folded(below, level + 1, depth)
+def _joint(some: Sequence[ModuleRow], name: str, level: int) -> ModuleRow:
+    memory = replace(some[0].memory, segments=tuple(call for row in some for call in row.memory.segments))
+    total, own = (sum((getattr(row, part) for row in some), NONE) for part in ("total", "own"))
+    share, path = sum(row.share for row in some), as_one([row.path for row in some])
+    joint = {"memory": memory, "total": total, "own": own, "share": share}
+    return replace(some[0], name=name, path=path, depth=level, count=len(some), **joint)
 
 
-def _below(some: Sequence[ModuleRow]) -> list[list[ModuleRow]]:
-    """Children of all modules, position by position, those alike in one group."""
-    groups: list[list[ModuleRow]] = []
-    for same in zip(*(row.children for row in some), strict=True):
-        if groups and _alike(groups[-1][-1], same[0]):
-            groups[-1].extend(same)
-        else:
-            groups.append(list(same))
-    return groups
+class _Folder(Folding[ModuleRow]):
+    def only_encloses(self, some: Sequence[ModuleRow]) -> bool:
+        """Tell whether no op is directly in modules."""
+        return all(row.parent >= 0 and not row.own.ops for row in some)
 
-
-def _alike(one: ModuleRow, other: ModuleRow) -> bool:
-    if not (one.name.isdigit() and other.name.isdigit() and one.shape == other.shape):
-        return False
-    return abs(one.total.flops - other.total.flops) <= ALIKE * max(one.total.flops, other.total.flops)
+    def alike(self, one: ModuleRow, other: ModuleRow) -> bool:
+        """Tell whether two numbered modules have one structure, and cost the same."""
+        if not (one.name.isdigit() and other.name.isdigit() and one.shape == other.shape):
+            return False
+        return abs(one.total.flops - other.total.flops) <= ALIKE * max(one.total.flops, other.total.flops)

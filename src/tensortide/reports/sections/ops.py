@@ -11,8 +11,9 @@ import msgspec
 from tensortide.cost import Total
 from tensortide.cost.totals import total_of
 from tensortide.graph.model import Source
+from tensortide.graph.module_paths import as_one, pattern
 from tensortide.reports.blocks import Column, Section, Table
-from tensortide.reports.names import pattern, shared, signatures, source_place
+from tensortide.reports.names import signatures, source_place
 from tensortide.reports.of_records import column, columns, table
 from tensortide.reports.pictures import Lane, Spans
 from tensortide.reports.sections import Step
@@ -41,23 +42,28 @@ def of_step(step: Step) -> Section:
     return Section("ops", "Most expensive ops", about, (_groups(step), _ops(step)))
 
 
-def _groups(step: Step) -> Table:
+def alike(step: Step) -> Iterator[tuple[str, str, str, list[int]]]:
     """Group the ops that totals count by name, phase and module; of modules that differ only by number together, as in
-    ``transformer.h.*.mlp.c_fc``. The most expensive group is first."""
-    graph, count, texts = step.graph, step.counted, signatures(step.graph)
+    ``transformer.h.*.mlp.c_fc``."""
+    graph, groups = step.graph, dict[tuple[str, str, str], list[int]]()
     paths = [graph.module_path(index) for index in range(-1, len(graph.modules))]
     patterns = [pattern(path) for path in paths]
-    groups: dict[tuple[str, str, str], list[int]] = {}
-    for i in count.running:
+    for i in step.counted.running:
         op = graph.ops[i]
         groups.setdefault((graph.calls[op.call].op, step.phases[i], patterns[op.module + 1]), []).append(i)
-    rows = []
     for (name, phase, _), some in groups.items():
+        yield name, phase, as_one([paths[module + 1] for module in {graph.ops[i].module for i in some}]), some
+
+
+def _groups(step: Step) -> Table:
+    """Show groups of ops alike, the most expensive first."""
+    graph, count, texts = step.graph, step.counted, signatures(step.graph)
+    rows = []
+    for name, phase, module, some in alike(step):
         total = total_of((count.costs[i], graph.trips(i)) for i in some)
         if total.flops or total.accessed_bytes:
             first, more = graph.ops[some[0]], len({texts[i] for i in some}) - 1
             shapes = texts[some[0]] + (f"  and {more} more" if more else "")
-            module = shared([paths[module + 1] for module in {graph.ops[i].module for i in some}])
             share, source = ratio(total.flops, count.total.flops) or 0.0, source_place(graph, first.source)
             rows.append(OpKind(name, len(some), total, share, phase, module, shapes, source, some[0]))
     rows.sort(key=lambda row: (-row.total.flops, -row.total.accessed_bytes))

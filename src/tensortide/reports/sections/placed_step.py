@@ -67,7 +67,7 @@ def document(placed: Placed) -> Document:
         sections.append(Section("device_map", "Device map", blocks=notes))
     if placed.measured is not None:
         sections.append(placed_run.section(found, placed.measured))
-    title = found.ready.captured.meta.workload or placed.asked.target
+    title = found.ready.captured.meta.workload or str(placed.asked.target)
     subtitle = f"{len(found.ready.graph):,} ops in {len(problem.names):,} units on {step.cluster.name}"
     return Document(title=title, subtitle=(subtitle,), settings=settings, sections=tuple(sections))
 
@@ -203,7 +203,7 @@ def _speed(found: PlacedStep, batch: int, whole: OneDevice | None) -> Iterator[F
         yield fact(whole, "step_ns as one_device_ns", data=True)
         yield fact(whole, "fits as one_device_fits", data=True)
     rate = float(f"{batch / found.step_ns * 1e9:.4g}")
-    yield Fact("samples_per_s", "Samples a second", rate, "amount", remark)
+    yield Fact("samples_per_s", "Samples per second", rate, "amount", remark)
 
 
 def _lacking(found: PlacedStep) -> str:

@@ -10,16 +10,18 @@ import msgspec
 import numpy as np
 
 from tensortide.graph import Graph
+from tensortide.graph.module_paths import as_one, pattern
 from tensortide.plans.under_budget.idle import Least
 from tensortide.replays import TransferTimeline
 from tensortide.reports.blocks import Table
-from tensortide.reports.names import device_text, numbered, op_text, pattern, source_place, widest_tensors
+from tensortide.reports.names import device_text, op_text, source_place
 from tensortide.reports.of_records import column, table
 from tensortide.reports.pictures import Curve, Limit, Mark, Series, Stretch
 from tensortide.reports.render.values import short
 from tensortide.reports.sections.transfers import over_time, place_curve
 from tensortide.shown import Show
 from tensortide.timelines import StorageTimeline
+from tensortide.timelines.resident import widest_tensors
 from tensortide.units import format_bytes
 
 if TYPE_CHECKING:
@@ -121,7 +123,7 @@ def needed(graph: Graph, least: Least) -> Table:
     """Return what every plan of the class has resident at the op that needs most, the largest first."""
     storages = [(storage, int(graph.storages[storage].nbytes)) for storage in least.residents]
     rows = _kinds(graph, [(storages, least.workspace_bytes)], LARGE * least.nbytes)
-    what = column(_Kind, rows, "what", label="Resident there")
+    what = column(_Kind, rows, "what", label="Resident at that op")
     sizes = column(_Kind, rows, "without_bytes as size_bytes", label="Bytes", zero=None)
     return table(_Kind, rows, what, "shape", "line", sizes, key="needed", top=MOST)
 
@@ -146,7 +148,7 @@ def _kinds(graph: Graph, moments: Sequence[tuple[Iterable[tuple[int, int]], int]
     for (what, shape, line), both in found.items():
         count, names = max(map(len, both)), list(dict.fromkeys(name for name, _ in chain(*both)))
         sums = [sum(nbytes for _, nbytes in each) for each in both]
-        rows.append(_Kind(numbered(names) if shape else what, count, shape, line, *sums))
+        rows.append(_Kind(as_one(names) if shape else what, count, shape, line, *sums))
     return sorted(rows, key=lambda row: -max(row.without_bytes, row.with_bytes))
 
 

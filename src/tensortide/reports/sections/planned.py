@@ -11,7 +11,9 @@ from typing import Annotated
 
 import msgspec
 
+from tensortide.cost.count import phase_of
 from tensortide.graph import Graph
+from tensortide.graph.module_paths import as_one, pattern
 from tensortide.plans.planned import Planned
 from tensortide.plans.proofs import NAMES
 from tensortide.plans.under_budget.bound import IdleCover
@@ -19,7 +21,7 @@ from tensortide.plans.under_budget.known import Rival
 from tensortide.replays import TransferTimeline, replay_transfers
 from tensortide.replays.absences import absences
 from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Note, Section, Table
-from tensortide.reports.names import numbered, op_text, pattern, phase_of, source_place
+from tensortide.reports.names import op_text, source_place
 from tensortide.reports.of_records import column, facts, table
 from tensortide.reports.render.values import short
 from tensortide.reports.sections import plan_memory, transfers
@@ -45,7 +47,18 @@ _CAUSES = {
     "serial": "synchronous transfers",
 }
 NO_SOLVER = "Without SciPy the bound is only near the best of its kind: pip install 'tensortide[solve]'."
+PREDICTED = (
+    "Predicted time: ops, recomputation and waits for transfers. Not in it: what tensortide run itself does for each "
+    "op, which can multiply steps of small ops, as on a CPU; run measures it."
+)
 ENDED_EARLY = "The search was ended early: more time or work (--time-limit, --work-limit) may find a faster plan."
+
+
+def of_plan(found: Planned) -> Document:
+    """Show ``found`` for the step that it was planned for."""
+    assert found.step is not None
+    step = found.step
+    return document(found, step.graph, step.durations_ns, links=found.links, source=step.source)
 
 
 def document(
@@ -114,6 +127,9 @@ def verdict(found: Planned, graph: Graph) -> str:
 
 
 def _advice(found: Planned) -> Iterator[str]:
+    changes = found.step_ns != found.base_ns or (found.peak_bytes or 0) < found.recorded_peak_bytes
+    if found.plan is not None and changes:
+        yield PREDICTED
     if found.status != "fits":
         if found.enough_bytes is not None:
             yield f"The least budget for which a plan was found is {format_bytes(found.enough_bytes)}."
@@ -153,7 +169,7 @@ def _beside(found: Planned) -> Table:
     return table(
         Rival,
         rows,
-        *("title as name", "step_ns", Column("extra_share", "more", "share", extra), "peak_bytes"),
+        *("title as name", "step_ns", Column("extra_share", "time added", "share", extra), "peak_bytes"),
         Column("reason", "Verdict", "text", reasons, fold=True),
         key="rivals",
         top=len(own) + len(best),
@@ -297,7 +313,7 @@ def _groups(line: TransferTimeline, durations_ns: Sequence[int]) -> Iterator[_Gr
         storages = {*chain.from_iterable(one.storages for one in group)}
         spans = [one for one in away if one.storage in storages]
         yield _Group(
-            numbered(paths),
+            as_one(paths),
             (f" {name(group[0])}" if group[0].op < 0 else "") + several,
             ", ".join(sorted(types)),
             ", ".join(dict.fromkeys(name(one) if one.op < 0 else short(graph[one.op].name) for one in group)),

@@ -7,7 +7,7 @@ from typing import Annotated
 
 import msgspec
 
-from tensortide.replays.g10 import POLICIES, Outcome
+from tensortide.replays.g10 import POLICIES, G10Outcome
 from tensortide.reports.blocks import AnyBlock, Document, Note, Section
 from tensortide.reports.of_records import table
 from tensortide.reports.pictures import Axis, Limit, Points, Scatter
@@ -31,7 +31,7 @@ class _Row(msgspec.Struct, frozen=True):
     """A policy, or our plan, and its outcome if it runs the step."""
 
     policy: Annotated[str, Show("Policy")]
-    ran: Outcome | None
+    ran: G10Outcome | None
 
 
 def document(found: Compared, title: str, *, source: str = "") -> Document:
@@ -56,7 +56,7 @@ def section(found: Compared) -> Section:
     return Section("policies", "Policies that move memory", blocks=tuple(blocks))
 
 
-def _title(one: Outcome) -> str:
+def _title(one: G10Outcome) -> str:
     """The name of a policy, or of our plan, in words."""
     return "ours" if one.policy == OURS else POLICIES[one.policy].title
 
@@ -75,7 +75,7 @@ def _verdict(found: Compared) -> str:
     return f"{told}; the best policy, {_title(best)}: {format_seconds(ns / 1e9)}."
 
 
-def _pictures(runs: Sequence[Outcome]) -> Iterator[Scatter]:
+def _pictures(runs: Sequence[G10Outcome]) -> Iterator[Scatter]:
     """Make a picture of the ideal time by the time of each policy, and one of its parts and of what moves."""
     yield Scatter(
         key="of_ideal",

@@ -1,11 +1,11 @@
-"""Columns and texts of predicted times, with the intervals in which 8 of 10 such times are."""
+"""Columns and texts of predicted times, with their 80 % intervals, and the legend that explains both."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from tensortide.reports.blocks import Column
-from tensortide.timing.estimates import Estimate
+from tensortide.reports.blocks import Column, Note
+from tensortide.timing.estimates import Estimate, Provenance
 from tensortide.units import format_count, format_seconds
 
 
@@ -21,7 +21,7 @@ def times_columns(
     yield Column(f"{key}_ns", label, "ns", known, before=tuple("~" * bool(time and time.unknown) for time in times))
     if interval is not None:
         text = tuple(interval_text(time, ns) if time and time.time_ns else "" for time, ns in pairs)
-        yield Column(f"{key}_interval_text", "8 of 10 cases", "text", text, at_width=interval, dim=True)
+        yield Column(f"{key}_interval_text", "80 % interval", "text", text, at_width=interval, dim=True)
     for side, end in enumerate(("low", "high")):
         ends = tuple(None if time is None else ends_ns(time, ns)[side] for time, ns in pairs)
         yield Column(f"{key}_{end}_ns", "", "ns", ends, data=True)
@@ -40,7 +40,7 @@ def rates_columns(
     if interval:
         pairs = [(a and format_count(a), format_count(b or 0)) for a, b in zip(low, high, strict=True)]
         text = tuple(f"{least} to {most}" if least else f"up to {most}" for least, most in pairs)
-        yield Column(f"{key}_interval_text", "8 of 10 cases", "text", text, dim=True)
+        yield Column(f"{key}_interval_text", "80 % interval", "text", text, dim=True)
     yield Column(f"{key}_low", "", "amount", low, data=True)
     yield Column(f"{key}_high", "", "amount", high, data=True)
 
@@ -60,5 +60,13 @@ def interval_text(time: Estimate, missing: int = 0) -> str:
 
 def prediction_text(whole: Estimate, missing: int = 0) -> str:
     """Say in what interval a sum is, with ``missing`` nanoseconds of ops of unknown time, and what it rests on."""
-    known = f"{interval_text(whole, missing)} in 8 of 10 cases" if whole.time_ns else "no interval"
+    known = f"80 % interval {interval_text(whole, missing)}" if whole.time_ns else "no interval"
     return f"{known}; {whole.provenance}"
+
+
+def legend(found: Iterable[Provenance]) -> Note:
+    """Explain the 80 % interval and the bases of predicted times that are shown."""
+    meanings = "; ".join(f"{one}: {one.meaning}" for one in sorted(set(found)))
+    return Note(
+        key="legend", text=f"Times are predicted. 80 % interval: 8 of 10 measured times should lie inside. {meanings}."
+    )

@@ -32,6 +32,10 @@ AGREEMENT = (
 )
 
 
+BETWEEN = "the program, and the run's own work, which tensortide plan leaves out"
+"""What a step does between ops."""
+
+
 def document(ran: Ran) -> Document:
     """Show the steps that ``ran``, what the simulator predicts if they are compared with it, and what the capture of
     the step assumed."""
@@ -81,7 +85,7 @@ def _steps(found: Measured) -> Section:
         fact(found, "step.recompute_ns", f"{step.recomputations} ops"),
         "step.arguments_ns",
         fact(found, "step.search_ns", f"{step.evictions} evictions"),
-        "step.overhead_ns",
+        fact(found, "step.overhead_ns", f"{format_percent(step.overhead_ns, step.open_ns)} of the step: {BETWEEN}"),
         *facts(step, "ops", "recomputations", "evictions", data=True).rows,
         fact(found, "step.followed_steps", f"of {followed}", data=not followed),
         "step.left_steps",

@@ -21,7 +21,6 @@ from tensortide.reports.sections.timeline_lanes import lanes_of
 from tensortide.shown import Show
 from tensortide.studies.scale import Candidate, Scale, ScalePrediction, ScalingRow
 from tensortide.studies.scale.timeline import with_shown_micro_batches
-from tensortide.timing.estimates import Provenance
 from tensortide.units import format_bytes, parse_bytes
 
 _NEAR = 4
@@ -29,14 +28,6 @@ _NEAR = 4
 _NUMBER = re.compile(r"(\d+(?:[.,]\d+)*(?: [KMGTPE]?i?B\b)?)")
 """A number in a reason, with its unit of bytes."""
 _DEGREES = ("data", "tensor", "pipeline", "micro_batch", "context", "expert", "chunks", "kv_group")
-_BASIS = {
-    Provenance.MEASURED: "steps like it were measured",
-    Provenance.CALIBRATED: "constants were fitted on this machine",
-    Provenance.INTERPOLATED: "constants were fitted on this device, among such sizes",
-    Provenance.EXTRAPOLATED: "constants are those of other devices or sizes",
-    Provenance.PHYSICS: "peak rates of the data sheet alone",
-    Provenance.UNKNOWN: "some ops have no known time",
-}
 _PARTS = {
     "compute": "compute of the layers",
     "recompute": "recomputation",
@@ -113,7 +104,7 @@ def _best(found: Scale) -> Iterator[AnyBlock]:
     degrees = " x ".join(f"{name} {getattr(one, name)}" for name in ("data", "tensor", "pipeline"))
     text = (
         f"{', '.join([degrees, *_above_one(one, 'context', 'expert')])}: {value_text(time.time_ns, 'ns')} a step, "
-        f"{value_text(time.low_ns, 'ns')} to {value_text(time.high_ns, 'ns')} in 8 of 10 cases; "
+        f"80 % interval {value_text(time.low_ns, 'ns')} to {value_text(time.high_ns, 'ns')}; "
         f"{format_bytes(made.peak_bytes)} of memory"
     )
     yield Note(text=f"Fastest of {legal:,} that fit: {text}." if legal > 1 else f"With {text}.", kind="verdict")
@@ -145,13 +136,13 @@ def _facts(found: Scale, best: Candidate, made: ScalePrediction) -> Facts:
     return facts(
         made,
         *("step_ns", "time.low_ns as step_low_ns", "time.high_ns as step_high_ns"),
-        fact(made, "time.provenance", _BASIS[made.time.provenance], label="Provenance of the time"),
+        fact(made, "time.provenance", made.time.provenance.meaning, label="Basis of the time"),
         fact(rates, "samples_per_s"),
         fact(
             rates,
             f"per_s_and_device as {counted}_per_s_and_device",
             each,
-            label=f"{counted.capitalize()} a second and device",
+            label=f"{counted.capitalize()} per second and device",
         ),
         fact(rates, f"device_hours_per_1e9 as device_hours_per_1e9_{counted}", label=f"Device-hours for 1e9 {counted}"),
         fact(rates, "mfu_share", found.counted),
@@ -207,7 +198,8 @@ def _scaling(key: str, title: str, rows: Sequence[ScalingRow]) -> Table:
     shares = ("efficiency_share", "found.communication_share", "found.bubble_share")
     memory = column(ScalingRow, rows, "found.peak_bytes", at_width=90)
     names = ("devices", *degrees, "found.step_ns", "samples_per_s", *shares)
-    return table(ScalingRow, rows, *names, memory, key=key, title=title, remark="more or fewer replicas")
+    remark = "with other numbers of replicas; efficiency: samples/s per device, against the fewest devices"
+    return table(ScalingRow, rows, *names, memory, key=key, title=title, remark=remark)
 
 
 def _pictures(found: Scale) -> Iterator[AnyBlock]:

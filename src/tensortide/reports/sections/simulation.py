@@ -6,10 +6,12 @@ from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
+from tensortide.cost.count import phase_of
+from tensortide.graph.module_paths import as_one, pattern
 from tensortide.replays.remat import Simulation
 from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Note, Section, Table, Value
 from tensortide.reports.budgeted import advice, policy_name, verdict
-from tensortide.reports.names import NOWHERE, device_text, op_text, pattern, phase_of, shared, source_place
+from tensortide.reports.names import NOWHERE, device_text, op_text, source_place
 from tensortide.reports.of_records import column, fact, facts, table
 from tensortide.reports.pictures import Curve, Limit, Series, Stretch
 from tensortide.reports.sections.ops import stretches
@@ -79,7 +81,7 @@ def section(run: Budgeted, *, top: int = 15) -> Section:
 
 def _facts(run: Budgeted) -> Iterator[str | Fact]:
     given_up = "" if run.ended else ", up to where the run was given up"
-    part = f"{format_percent(run.peak_bytes, run.simulator.baseline_bytes)} of before{given_up}"
+    part = f"{format_percent(run.peak_bytes, run.simulator.baseline_bytes)} of that without the budget{given_up}"
     yield fact(run, "peak_bytes", part)
     yield fact(run, "simulator.baseline_bytes", "the step's own peak: what --budget 100% means")
     yield "budget_bytes"
@@ -89,7 +91,7 @@ def _facts(run: Budgeted) -> Iterator[str | Fact]:
     if run.telemetry:
         yield fact(run, "simulator.schedule.constant_bytes", "what nothing can recompute")
     yield fact(run, "clock_ns", f"+{format_percent(run.overhead - 1)}" if run.ended else "until the run was given up")
-    yield fact(run, "simulator.schedule.model_ns", "op sum: each op once")
+    yield fact(run, "simulator.schedule.model_ns", "sum of op times, each op once")
     count = len(run.recomputed)
     yield fact(run, "remat_ns", f"{count:,} op{'s' * (count != 1)}", data=not count)
     yield from ("recomputed", "overhead")
@@ -120,6 +122,10 @@ def _facts(run: Budgeted) -> Iterator[str | Fact]:
 # -- memory over the run ----------------------------------------------------------------------------
 
 
+WITH, WITHOUT = "with the budget", "without the budget"
+"""The two sides of the picture."""
+
+
 def _curve(run: Budgeted) -> Curve:
     """Show memory under the budget as areas and without it as a line; recomputation is shaded."""
     line, limit = run.line, run.budget_bytes
@@ -133,8 +139,8 @@ def _curve(run: Budgeted) -> Curve:
         x=(*starts, run.clock_ns) if run.clock_ns > 0 else tuple(range(len(starts) + 1)),
         x_unit="ns" if run.clock_ns > 0 else "op",
         ops=tuple(line.run_op.tolist()),
-        stack=tuple(Series(key, key.replace("_", " "), tuple(values), "after") for key, values in run.resident.items()),
-        lines=(Series("before", "before", run.before_bytes),),
+        stack=tuple(Series(key, key.replace("_", " "), tuple(of), WITH) for key, of in run.resident.items()),
+        lines=(Series("before", WITHOUT, run.before_bytes),),
         limits=() if limit is None else (Limit(f"budget, {format_bytes(limit)}", limit),),
         shades=tuple(Stretch(*found) for found in stretches(again)),
         bands=tuple(Stretch(*found) for found in stretches(phases)),
@@ -192,7 +198,7 @@ def _recomputed(run: Budgeted, top: int) -> Iterator[Table]:
             groups[kinds[op]].append(op)
         rows = []
         for ops in groups.values():
-            ns, module = sum(durations[op] for op in ops), shared([paths[op] for op in ops])
+            ns, module = sum(durations[op] for op in ops), as_one([paths[op] for op in ops])
             rows.append(Again(ns, ns / whole, len(ops), len({*ops}), module, names[ops[0]]))
         rows.sort(key=lambda row: (-row.time_ns, -row.runs))
         most = 0 if name == "module" and {row.module for row in rows} <= {*NOWHERE} else top
@@ -212,7 +218,7 @@ def _evicted(run: Budgeted, top: int) -> Table:
     for (role, size, *_), members in groups.items():
         names, paths, forced, remats = zip(*members, strict=True)
         figures = (sum(forced) * size, sum(forced), sum(remats), size)
-        rows.append(Evicted(*figures, shared(names), len(members), role, shared(paths)))
+        rows.append(Evicted(*figures, as_one(names), len(members), role, as_one(paths)))
     rows.sort(key=lambda row: (-row.room_bytes, -row.remats * row.size_bytes))
     module = column(Evicted, rows, "module", data=all(row.module in NOWHERE for row in rows))
     texts = {"remark": "what made room, and how often it was recomputed; tensors alike together"}

@@ -11,11 +11,11 @@ import msgspec
 from tensortide.cost import Resolver
 from tensortide.cost.coverage import shown
 from tensortide.graph.model import Graph
-from tensortide.reports.blocks import AnyBlock, Document, Fact, Facts, Note, Section, Table
+from tensortide.reports.blocks import AnyBlock, Document, Fact, Note, Section, Table
 from tensortide.reports.of_records import fact, facts, fields, table
 from tensortide.reports.sections import Step, machines
 from tensortide.reports.sections.assumed import brief
-from tensortide.reports.sections.predicted_times import ends_ns, prediction_text
+from tensortide.reports.sections.predicted_times import ends_ns, legend, prediction_text
 from tensortide.reports.sections.time_tables import tables
 from tensortide.shown import Show
 from tensortide.timelines.machines import MachineStep
@@ -91,7 +91,7 @@ def section(step: Step, durations: Durations) -> Section:
     times_ns = [ns * times for ns, times in zip(durations.ns, calls, strict=True)]
     blocks: list[AnyBlock] = [*tables(step, durations, times_ns), *machines.unknown([step])]
     if found is None:
-        blocks.insert(0, _predicted(durations, calls, sum(times_ns)))
+        blocks[:0] = _predicted(durations, calls, sum(times_ns))
     else:
         blocks = [*_measured(durations, found, sum(times_ns)), *blocks, *_unknown(step.graph, found)]
         blocks += [Note(text=text) for text in found.notes]
@@ -105,11 +105,11 @@ class _Whole(msgspec.Struct, frozen=True):
     """The ops of a step, and how far they and the host's work between them explain the measured step; of predicted ones
     the ends of the 80 % interval, and the part that no interval is known of."""
 
-    op_sum_ns: Annotated[int, Show("Op sum", before="guessed")]
+    op_sum_ns: Annotated[int, Show("Sum of op times", before="guessed")]
     guessed: str
-    shortest_share: Annotated[float | None, Show("shortest times", level=1, if_any=True)] = None
-    explained_ns: Annotated[int | None, Show("Together", before="guessed", if_any=True)] = None
-    difference_change: Annotated[float | None, Show("Difference")] = None
+    shortest_share: Annotated[float | None, Show("fastest runs", level=1, if_any=True)] = None
+    explained_ns: Annotated[int | None, Show("Ops and host together", before="guessed", if_any=True)] = None
+    difference_change: Annotated[float | None, Show("Off by")] = None
     unknown_ns: Annotated[int, Show("of unknown time", level=1, if_any=True)] = 0
     low_ns: int = 0
     high_ns: int | None = None
@@ -123,17 +123,17 @@ def _measured(durations: Durations, found: Measurement, op_sum_ns: int) -> Itera
     missed = explained_ns / whole_ns - 1 if step and whole_ns > 0 and known is not None else None
     whole = _Whole(op_sum_ns, "~" * bool(found.stand_ins), scatter, known, missed)
     rows = [fact(whole, "op_sum_ns", format_percent(op_sum_ns, whole_ns))]
-    rows.append(fact(whole, "shortest_share", "of that: how little they scatter"))
+    rows.append(fact(whole, "shortest_share", "of it: each op at its fastest; near 100 %: times hardly scatter"))
     for phase, ns in found.overhead_ns.items():
         remark = f"{format_percent(ns, whole_ns)}, the host's own work"
         rows.append(Fact(f"overhead_{phase}_ns", f"Between ops, {phase}", ns, "ns", remark))
     rows.append(fact(whole, "explained_ns", format_percent(explained_ns, whole_ns)))
     if step is not None:
         label = "Step in the trace" if found.how == "trace" else "Ordinary step"
-        ends = f"{format_seconds(step.min_ns / 1e9)} to {format_seconds(step.p90_ns / 1e9)} in {step.n}"
+        ends = f"{format_seconds(step.min_ns / 1e9)} to {format_seconds(step.p90_ns / 1e9)} (p90) in {step.n} steps"
         rows.append(fact(found, "step.median_ns as step_ns", ends, label=label, data=False))
-    rows.append(fact(whole, "difference_change", data=missed is None))
-    hook = f"{format_percent(found.hook_ns or 0, whole_ns)}, what timing the ops adds to a step"
+    rows.append(fact(whole, "difference_change", "of the ordinary step", data=missed is None))
+    hook = f"{format_percent(found.hook_ns or 0, whole_ns)}, added to each step by timing its ops"
     names = [*_CONDITIONS, *(f"machine.{name} as machine_{name}" for name in fields(Platform) if platform)]
     versions = platform.versions.items() if platform else ()
     others = [Fact(f"version_{name}", "", version, data=True) for name, version in versions]
@@ -144,11 +144,12 @@ def _measured(durations: Durations, found: Measurement, op_sum_ns: int) -> Itera
         yield Note(text=_UNEXPLAINED + (_DISTURBED if disturbed else _CHANGED), kind="warning")
 
 
-def _predicted(durations: Durations, calls: Sequence[int], op_sum_ns: int) -> Facts:
+def _predicted(durations: Durations, calls: Sequence[int], op_sum_ns: int) -> Iterator[AnyBlock]:
     """Show the time of predicted ops with its interval, what bounds them, and what the prediction rests on."""
     every, source = range(len(durations)), fact(durations, "source")
     if durations.forecast is None:
-        return facts(_Whole(op_sum_ns, "~" * bool(durations.unknown)), "op_sum_ns", source)
+        yield facts(_Whole(op_sum_ns, "~" * bool(durations.unknown)), "op_sum_ns", source)
+        return
     time, missing_ns = total(durations, every, calls), unpredicted_ns(durations, every, calls)
     low_ns, high_ns = ends_ns(time, missing_ns)
     whole = _Whole(op_sum_ns, "~" * bool(time.unknown), unknown_ns=missing_ns, low_ns=low_ns, high_ns=high_ns)
@@ -161,7 +162,8 @@ def _predicted(durations: Durations, calls: Sequence[int], op_sum_ns: int) -> Fa
             rows.append(Fact(f"bound_{bound}_ns", f"bound by {name}", ns, "ns", share, level=1))
     for kind, held_ns in sorted(time.by_provenance_ns.items()):
         rows.append(Fact(f"provenance_{kind.name.lower()}_ns", "", round(held_ns), "ns", data=True))
-    return facts(whole, *rows, "low_ns", "high_ns", source)
+    yield facts(whole, *rows, "low_ns", "high_ns", source)
+    yield legend([*time.by_provenance_ns, time.provenance])
 
 
 def _warm_up(found: Measurement | None) -> str:
@@ -195,6 +197,6 @@ def _unknown(graph: Graph, found: Measurement) -> Iterator[Table]:
     counts = Counter(f"{shown(graph[index].name)}: {reason}" for index, reason in found.stand_ins.items())
     if counts:
         rows = [_Reason(count, reason) for reason, count in counts.most_common()]
-        made = table(_Reason, rows, key="unknown", remark="~ estimated from the best rates of the others", top=UNKNOWN)
+        made = table(_Reason, rows, key="unknown", remark="~ inferred from the best rates of the others", top=UNKNOWN)
         title, rest = f"Not measured: {counts.total():,} of {len(graph):,} ops", f"and {len(rows) - UNKNOWN} kinds more"
         yield msgspec.structs.replace(made, title=title, rest=f"{rest}: see --json")

@@ -11,12 +11,12 @@ from typing import Annotated, Any, TypeAlias
 import msgspec
 
 from tensortide.cost.coverage import shapes_of, shown
-from tensortide.graph.model import Graph
+from tensortide.graph.model import OUTSIDE_PATH, ROOT_PATH, Graph
+from tensortide.graph.module_paths import as_one, pattern
 from tensortide.reports.blocks import Table
-from tensortide.reports.names import pattern, shared
 from tensortide.reports.of_records import column
 from tensortide.reports.sections import Step
-from tensortide.reports.sections.modules import OUTSIDE_PATH, ROOT_PATH
+from tensortide.reports.sections.ops import alike
 from tensortide.reports.sections.predicted_times import ends_ns, interval_text
 from tensortide.shown import Show
 from tensortide.timing import Durations
@@ -35,6 +35,7 @@ _HEADS = {
 }
 """First columns by table."""
 _PREDICTED, _CALL = ("interval_text", "low_ns", "high_ns", "provenance", "unknown"), ("median_ns", "min_ns", "p90_ns")
+_COSTLY = ("name", "calls", "time_ns", "interval_text", "share", "phase", "module")
 _RATE, _TRAFFIC = "rate_flops_per_s", "traffic_bytes_per_s"
 _Names: TypeAlias = tuple[str, ...]
 
@@ -51,10 +52,10 @@ class _Row(msgspec.Struct, frozen=True):
     calls: Annotated[int, Show("Calls")]
     time_ns: Annotated[int, Show("Time", before="guessed")]
     guessed: str
-    interval_text: Annotated[str, Show("8 of 10 cases", at_width=120, dim=True)]
+    interval_text: Annotated[str, Show("80 % interval", at_width=120, dim=True)]
     low_ns: int
     high_ns: int | None
-    provenance: Annotated[str, Show("rests on", at_width=110)]
+    provenance: Annotated[str, Show("Basis", at_width=110)]
     unknown: int
     share: Annotated[float, Show("share")]
     median_ns: Annotated[int, Show("median")]
@@ -63,7 +64,7 @@ class _Row(msgspec.Struct, frozen=True):
     flops: int
     accessed_bytes: int
     rate_flops_per_s: Annotated[float | None, Show("FLOP/s", before="partial")]
-    traffic_bytes_per_s: Annotated[float | None, Show("B/s", at_width=110)]
+    traffic_bytes_per_s: Annotated[float | None, Show("bytes/s", at_width=110)]
     partial: str
     stand_ins: int
     unpriced: int
@@ -98,6 +99,18 @@ def tables(step: Step, durations: Durations, times_ns: Sequence[int]) -> Iterato
     rows, depth = list(_modules(step.graph, times_ns, summed)), step.depth
     remark, depths = f"to depth {depth}, with what is inside", tuple(row.depth for row in rows)
     yield _table("modules", rows, predicted, title="By module", remark=remark, depth=depths, to_depth=depth)
+
+
+def costly(step: Step, durations: Durations) -> Table:
+    """Show groups of ops alike, those that take most of the time of the ops first."""
+    times_ns = [ns * op.trips for ns, op in zip(durations.ns, step.graph, strict=True)]
+    summed = partial(_summed, step, durations, times_ns, sum(times_ns))
+    rows = [summed(some, name=name, phase=phase, module=module) for name, phase, module, some in alike(step)]
+    rows.sort(key=lambda row: -row.time_ns)
+    widths = {"interval_text": WIDE, "phase": WIDE}
+    names = (name for name in _COSTLY if name != "interval_text" or durations.forecast is not None)
+    columns = tuple(column(_Row, rows, name, at_width=widths.get(name, 0)) for name in names)
+    return Table(key="costly", columns=columns)
 
 
 def _summed(
@@ -161,8 +174,9 @@ def _modules(graph: Graph, times_ns: Sequence[int], summed: Callable[..., _Row])
     for name in sorted(inside, key=lambda name: [place[name[:level]] for level in range(1, len(name) + 1)]):
         if name not in listing:
             around = [level for level in range(1, len(name)) if name[:level] not in listing]
-            label, count = ".".join(name[max(around, default=0) :]), len(modules[name])
-            named = {"module": label, "path": shared([*modules[name]]), "several": f" x{count}" * (count > 1)}
+            path, count = as_one([*modules[name]]), len(modules[name])
+            parts = [*name[: len(name) - path.count(".") - 1], *path.split(".")][max(around, default=0) :]
+            named = {"module": ".".join(parts), "path": path, "several": f" x{count}" * (count > 1)}
             yield summed(inside[name], count=count, depth=len(around), **named)
 
 

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection
 from typing import TYPE_CHECKING, Literal
 
-from tensortide.reports.names import phase_of
+from tensortide.cost.count import phase_of
 from tensortide.reports.pictures import Lane, Spans
 from tensortide.timelines.events import Kind
 from tensortide.timing.collectives.recorded import kind_of

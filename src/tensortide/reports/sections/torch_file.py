@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import groupby
 
+from tensortide.graph.module_paths import as_one, pattern
 from tensortide.reports.blocks import AnyBlock, Column, Document, Note, Section
-from tensortide.reports.names import pattern, shared
 from tensortide.reports.of_records import table
 from tensortide.studies.torch_file.choice import Choice
 from tensortide.studies.torch_file.result import Form, TorchFile
@@ -64,7 +64,7 @@ def _does(choice: Choice) -> str:
     parts = []
     if paths := sorted(choice.checkpoints, key=lambda path: (pattern(path), path)):
         groups = [[*group] for _, group in groupby(paths, key=pattern)]
-        names = (f"{shared(one)} x{len(one)}" if len(one) > 1 else one[0] or "the model" for one in groups)
+        names = (f"{as_one(one)} x{len(one)}" if len(one) > 1 else one[0] or "the model" for one in groups)
         parts.append(f"checkpoint {', '.join(names)}")
     if kept := sum(len(each.kept) for each in choice.checkpoints.values()):
         parts.append(f"keep results of {kept:,} op{'s' * (kept != 1)} in them")

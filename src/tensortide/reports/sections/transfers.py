@@ -10,7 +10,7 @@ from typing import Annotated, Any
 import msgspec
 import numpy as np
 
-from tensortide.cost.count import RECOMPUTE
+from tensortide.cost.count import RECOMPUTE, phase_of
 from tensortide.plans import Compute, Copy, Evict, Fetch
 from tensortide.plans.events import Stall
 from tensortide.plans.instance import DEVICE
@@ -18,7 +18,7 @@ from tensortide.replays import TransferTimeline
 from tensortide.replays.absences import Absence, absences
 from tensortide.reports.base import Ints
 from tensortide.reports.blocks import Section, Table
-from tensortide.reports.names import device_text, op_text, phase_of, role_series, source_place, storage_texts
+from tensortide.reports.names import device_text, op_text, role_series, source_place, storage_texts
 from tensortide.reports.of_records import table
 from tensortide.reports.pictures import Arrow, Curve, Lane, Limit, Spans
 from tensortide.shown import Show

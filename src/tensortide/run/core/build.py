@@ -78,7 +78,7 @@ class Library:
                 self._module = False
                 warnings.warn(
                     "a memory budget does without its compiled core, and takes some 10 microseconds more per op: "
-                    + self._trouble,
+                    f"{self._trouble}. CXX names another compiler.",
                     CoreUnavailable,
                     stacklevel=2,
                 )

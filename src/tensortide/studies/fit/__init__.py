@@ -8,6 +8,6 @@ from __future__ import annotations
 from tensortide.studies.fit.results import Fit
 from tensortide.studies.fit.study import fit
 from tensortide.studies.fit.subject import Subject
-from tensortide.studies.fit.verdict import Room, Verdict, verdict
+from tensortide.studies.fit.verdict import OnDevice, Verdict, verdict
 
-__all__ = ["Fit", "Room", "Subject", "Verdict", "fit", "verdict"]
+__all__ = ["Fit", "OnDevice", "Subject", "Verdict", "fit", "verdict"]

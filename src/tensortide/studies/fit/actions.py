@@ -6,7 +6,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Annotated
 
-from tensortide.graph.model import Role
+from tensortide.graph.model import Phase, Role
+from tensortide.graph.module_paths import ranged
 from tensortide.recorder.changes import (
     Accumulated,
     Autocast,
@@ -20,13 +21,14 @@ from tensortide.recorder.changes import (
     Sharded,
 )
 from tensortide.shown import Show
-from tensortide.studies.fit.subject import Subject, ranged
+from tensortide.studies.fit.subject import Subject
 from tensortide.units import format_bytes
 
 DEVICES = 8
 """Devices that share out the optimizer's state."""
 CHUNKS = 8
 """Chunks of a loss."""
+_PRODUCTS = ("aten.mm", "aten.addmm", "aten.bmm", "aten.convolution")
 LEAST_LOSS = 0.02
 """Share of the peak from which on logits are worth a loss by chunks."""
 
@@ -62,7 +64,10 @@ class Refused:
 def _half(subject: Subject) -> Iterator[Action]:
     """Autocast to bfloat16, or to float16 with a scaled loss on a GPU that computes in no other half precision."""
     row, device = subject.row, subject.graph.index.main_device.partition(":")[0]
-    around = "around the forward pass and the loss"
+    products = (op for op in subject.graph if op.name.startswith(_PRODUCTS))
+    if subject.again is None and any(out.dtype in ("bfloat16", "float16") for op in products for out in op.outputs):
+        raise NotApplicable("the step computes in half precision")
+    around = "around forward and loss, or turn yours on"
     if row.kind != "gpu" or row.bf16_tflops is not None:
         line = f'with torch.autocast("{device}", dtype=torch.bfloat16):  # {around}'
         yield Action("bf16", "bf16 autocast", line, "precision", (Autocast(),))
@@ -84,17 +89,19 @@ def _blocks(subject: Subject) -> tuple[tuple[str, ...], ...]:
 
 def _checkpoint(subject: Subject) -> Iterator[Action]:
     for number, paths in enumerate(_blocks(subject)):
-        line = f"x = checkpoint(block, x, use_reentrant=False)  # each of {ranged(paths)}; torch.utils.checkpoint"
+        blocks = ", ".join(ranged(paths))
+        line = f"x = checkpoint(block, x, use_reentrant=False)  # each of {blocks}; torch.utils.checkpoint"
         key = "checkpoint" if not number else "checkpoint_inner"
-        yield Action(key, f"checkpoint {ranged(paths)}", line, "kept", (Checkpointed(paths),))
+        yield Action(key, f"checkpoint {blocks}", line, "kept", (Checkpointed(paths),))
 
 
 def _offload(subject: Subject) -> Iterator[Action]:
     if subject.graph.index.main_device.startswith("cpu"):
         raise NotApplicable("the step runs on the CPU, whose memory is the host's")
     paths = _blocks(subject)[0]
-    line = f"with torch.autograd.graph.save_on_cpu(pin_memory=True):  # around each of {ranged(paths)}"
-    yield Action("offload", f"offload what {ranged(paths)} save", line, "kept", (SavedOnHost(paths),))
+    blocks = ", ".join(ranged(paths))
+    line = f"with torch.autograd.graph.save_on_cpu(pin_memory=True):  # around each of {blocks}"
+    yield Action("offload", f"offload what {blocks} save", line, "kept", (SavedOnHost(paths),))
 
 
 def _loss(subject: Subject) -> Iterator[Action]:
@@ -119,7 +126,13 @@ def _peak(subject: Subject) -> int:
     return timeline(subject.graph).peak_bytes
 
 
+def _require_state(subject: Subject) -> None:
+    if not any(storage.role is Role.OPTIMIZER_STATE for storage in subject.graph.storages):
+        raise NotApplicable("the optimizer has no state")
+
+
 def _eight_bit(subject: Subject) -> Iterator[Action]:
+    _require_state(subject)
     names = {each.name.rpartition(".")[2] for each in subject.graph.named if each.role is Role.OPTIMIZER_STATE}
     kind = "SGD8bit" if "momentum_buffer" in names else "AdamW8bit"
     line = f"optimizer = bitsandbytes.optim.{kind}(...)  # in place of that of torch.optim"
@@ -127,13 +140,14 @@ def _eight_bit(subject: Subject) -> Iterator[Action]:
 
 
 def _fused(subject: Subject) -> Iterator[Action]:
-    del subject
+    names = [op.name for op in subject.graph if op.phase is Phase.OPTIMIZER]
+    if subject.again is None and (not names or any("_fused_" in name for name in names)):
+        raise NotApplicable("the optimizer is fused" if names else "the step has no optimizer")
     yield Action("fused", "fused optimizer", "optimizer = ...(..., fused=True)", "optimizer", (Fused(),))
 
 
 def _sharded(subject: Subject) -> Iterator[Action]:
-    if not any(storage.role is Role.OPTIMIZER_STATE for storage in subject.graph.storages):
-        raise NotApplicable("the optimizer has no state")
+    _require_state(subject)
     line = "optimizer = ZeroRedundancyOptimizer(..., optimizer_class=...)  # torch.distributed.optim"
     title = f"optimizer state over {DEVICES} devices"
     yield Action("sharded", title, line, "sharded", (Sharded(DEVICES),), devices=DEVICES)
@@ -145,7 +159,7 @@ def accumulation(subject: Subject, turns: int) -> Action:
     name, batch = subject.batch
     line = (
         f"--set {name}={batch // turns}, (loss / {turns}).backward(), and optimizer.step() every {turns} batches  # "
-        "the same update where samples do not meet: no BatchNorm, no loss over pairs of the batch"
+        "not with BatchNorm"
     )
     title = f"accumulate {turns} x {batch // turns}"
     changes = (Accumulated(min(turns, 2)),)
@@ -158,6 +172,14 @@ def smaller(subject: Subject, batch: int) -> Action:
     name, before = subject.batch
     line = f"--set {name}={batch}"
     return Action("smaller", f"{name} of {batch}", line, "batch", (), {name: batch}, batch / before)
+
+
+def unmeasured(subject: Subject) -> Iterator[Action]:
+    """The same, of a step whose batch is not known."""
+    every = "(loss / 2).backward(), and optimizer.step() every 2 batches of half the samples  # not with BatchNorm"
+    if subject.trains:
+        yield Action("accumulate", "accumulated gradients", every, "batch")
+    yield Action("smaller", "smaller batch", "half the samples in a batch", "batch")
 
 
 TABLE: dict[str, tuple[str, Callable[[Subject], Iterator[Action]]]] = {

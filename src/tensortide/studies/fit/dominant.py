@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from pathlib import PurePath
@@ -11,10 +10,10 @@ from typing import TypeAlias
 import msgspec
 
 from tensortide.graph.model import Graph, Phase, Role, Source, describe
+from tensortide.graph.module_paths import as_one, pattern
 from tensortide.timelines import Resident, StorageTimeline
 from tensortide.units import format_bytes
 
-_NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
 _LOSSES = ("_log_softmax", "nll_loss", "_softmax", "cross_entropy", "binary_cross_entropy", "mse_loss")
 _STATE = {
     Role.PARAMETER: "parameters",
@@ -35,7 +34,7 @@ class Dominant(msgspec.Struct, frozen=True):
     """The group that takes most of the peak: ``nbytes`` in ``count`` storages, and the sentence that says what it is.
 
     ``source`` is the line that makes the largest of them (``train.py:12``, with its ``code``); ``kind`` is ``loss``
-    (copies of logits, or the like), ``activations`` or ``state``.
+    (copies of logits, or the like), ``kept`` (by repeated modules), ``activations`` or ``state``.
     """
 
     kind: str
@@ -66,9 +65,8 @@ def _state(graph: Graph, alive: Sequence[Resident]) -> Iterable[Dominant]:
             continue
         total, largest = sum(one.nbytes for one in some), max(some, key=lambda one: one.nbytes)
         place, code = _line(_updated(graph) if role in _UPDATED else None)
-        takes = "take" if name in ("parameters", "gradients", "buffers", "inputs") else "takes"
-        what = f"{name} {takes} {format_bytes(total)} in {len(some)} tensors"
-        most = f", {largest.name} most ({format_bytes(largest.nbytes)})" if largest.name and len(some) > 1 else ""
+        what = f"{name}, in {len(some)} tensor{'s' * (len(some) > 1)}"
+        most = f", largest: {largest.name}, {format_bytes(largest.nbytes)}" if largest.name and len(some) > 1 else ""
         where = f"; updated at {place}: {code}" if place else ""
         yield Dominant("state", total, len(some), 0.0, f"{what}{most}{where}", place, code)
 
@@ -90,14 +88,14 @@ def _repeated(alive: Sequence[Resident], shapes: Shapes) -> Iterable[Dominant]:
         total = sum(one.nbytes for one in some)
         alike: defaultdict[tuple[object, ...], list[Resident]] = defaultdict(list)
         for one in some:
-            alike[one.nbytes, _NUMBER.sub("*", one.module), one.op_name, one.source].append(one)
+            alike[one.nbytes, pattern(one.module), one.op_name, one.source].append(one)
         most = max(alike.values(), key=lambda group: sum(one.nbytes for one in group))
         place, code = _line(most[0].source)
-        numbers = {one.module.removeprefix(prefix).partition(".")[0] for one in some}
-        what = f"what {prefix}{_range(numbers)} keep for the backward pass takes"
+        blocks = [prefix + one.module.removeprefix(prefix).partition(".")[0] for one in some]
+        what = f"what {as_one(blocks)} keep for the backward pass, in {len(some)} tensors"
         part = f"most of it {len(most)} x {shapes[most[0].storage][1]} of {_short(most[0].op_name)}"
-        shown = f"{what} {format_bytes(total)} in {len(some)} tensors, {part}{_at(place, code)}"
-        yield Dominant("activations", total, len(some), 0.0, shown, place, code)
+        shown = f"{what}, {part}{_at(place, code)}"
+        yield Dominant("kept", total, len(some), 0.0, shown, place, code)
 
 
 def _copies(alive: Sequence[Resident], shapes: Shapes) -> Iterable[Dominant]:
@@ -140,14 +138,6 @@ def _head(module: str) -> str | None:
     parts = module.split(".")
     at = next((i for i, part in enumerate(parts) if part.isdecimal()), None)
     return None if at is None else ".".join(parts[:at])
-
-
-def _range(numbers: Iterable[str]) -> str:
-    """``[0-11]`` for consecutive numbers, else ``*``."""
-    found = sorted(map(int, numbers))
-    if found == [*range(found[0], found[-1] + 1)] and len(found) > 1:
-        return f"[{found[0]}-{found[-1]}]"
-    return str(found[0]) if len(found) == 1 else "*"
 
 
 def _short(op: str) -> str:

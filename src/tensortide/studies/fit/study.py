@@ -16,13 +16,13 @@ from tensortide.graph.model import Graph
 from tensortide.graph.unroll import unrolled
 from tensortide.recorder.changes import Accumulated, Change, NotApplicable
 from tensortide.recorder.target import Scalar
-from tensortide.studies.fit.actions import Action, Refused, accumulation, actions, smaller
+from tensortide.studies.fit.actions import Action, Refused, accumulation, actions, smaller, unmeasured
 from tensortide.studies.fit.largest import Largest, largest_batch
 from tensortide.studies.fit.loop import Part, parts
 from tensortide.studies.fit.results import Fit, Gain, Outcome, Together
 from tensortide.studies.fit.subject import Capture, Subject
 from tensortide.studies.fit.trial import Trial, gathering_ns, tried
-from tensortide.studies.fit.verdict import Fits, fits, verdict
+from tensortide.studies.fit.verdict import Fits, verdict
 from tensortide.timing import Durations
 from tensortide.timing.catalogue import Device
 
@@ -75,20 +75,22 @@ class _Study:
     ) -> None:
         self.subject, self.resolver, self.say, self.stop = subject, resolver, say, stop
         self.durations, self.where = durations, where
-        self.base = tried(subject.graph, subject.row, durations=durations, resolver=resolver)
+        self.base = tried(subject.graph, subject.timed_device, durations=durations, resolver=resolver)
+        self.verdict = verdict(
+            subject.graph,
+            asked=subject.timed_device,
+            card=subject.card,
+            durations=durations,
+            reserved_bytes=self.base.reserved_bytes,
+            timed=subject.timed,
+            resolver=resolver,
+        )
         self._known: dict[_Key, Trial | TensortideError] = {}
         self.outcomes: list[Outcome] = []
+        self.tried = self.planned = 0
 
     def run(self) -> Fit:
         subject, base = self.subject, self.base
-        found = verdict(
-            subject.graph,
-            asked=subject.row,
-            memory_bytes=None if subject.limit_bytes == subject.row.usable_bytes else subject.limit_bytes,
-            durations=self.durations,
-            reserved_bytes=base.reserved_bytes,
-            resolver=self.resolver,
-        )
         largest: Largest | None = None
         together: Together | None = None
         loop: list[Part] = []
@@ -103,7 +105,10 @@ class _Study:
         except Stopped:
             stopped = True
         ranked = sorted(self.outcomes, key=self._rank)
-        return Fit(subject, found, base, tuple(ranked), largest, together, tuple(loop), stopped)
+        return Fit(
+            *(subject, self.verdict, base, tuple(ranked), largest, together, tuple(loop)),
+            *(self.tried, self.planned, stopped),
+        )
 
     # -- captures -------------------------------------------------------------------------------
 
@@ -122,7 +127,7 @@ class _Study:
         key = _key(settings, changes)
         if key not in self._known:
             graph = self._graph(settings, changes)
-            self._known[key] = tried(graph, self.subject.row, resolver=self.resolver)
+            self._known[key] = tried(graph, self.subject.timed_device, resolver=self.resolver)
         found = self._known[key]
         if isinstance(found, TensortideError):
             raise found
@@ -136,9 +141,11 @@ class _Study:
         found = self._trial(settings, changes)
         turns = max((action.turns for action in taken), default=1)
         time = found.step_ns
+        if time is None:
+            return found
         if turns > 2:  # two were captured: each further one is as the second
             once = tuple(Accumulated(1) if isinstance(change, Accumulated) else change for change in changes)
-            time += (turns - 2) * (time - self._trial(settings, once).step_ns)
+            time += (turns - 2) * (time - (self._trial(settings, once).step_ns or 0))
         devices = max((action.devices for action in taken), default=1)
         time += gathering_ns(self.subject.graph, self.subject.row, devices)
         for action in taken:
@@ -150,7 +157,7 @@ class _Study:
         return one.trial is None, one.trial is not None and not self._fits(one.trial), one.rank
 
     def _judged(self, trial: Trial) -> Fits:
-        return fits(trial.peak_bytes, trial.reserved_bytes, self.subject.limit_bytes)
+        return self.verdict.judged(trial.peak_bytes, trial.reserved_bytes)
 
     def _fits(self, trial: Trial) -> bool:
         return self._judged(trial) == "fits"
@@ -159,10 +166,14 @@ class _Study:
 
     def _each(self) -> None:
         every = [*actions(self.subject)]
-        self._capture([one for one in every if isinstance(one, Action)])
+        single = [one for one in every if isinstance(one, Action)]
+        self.planned = len(single) + (0 if self._no_batch() else 1 + self.subject.trains)
+        self._capture(single)
         for action in every:
             if isinstance(action, Refused):
                 self.outcomes.append(Outcome(action, reason=action.reason))
+            elif self.subject.untried:
+                self.outcomes.append(Outcome(action, reason=self.subject.why_not))
             elif self.subject.again is None or _key(action.settings, action.changes) in self._known:
                 self._try(action)
         if self.stop():
@@ -173,25 +184,31 @@ class _Study:
         subject = self.subject
         if subject.again is None:
             return
-        capture = partial(_captured, subject.again, subject.settings, subject.row, self.resolver)
+        capture = partial(_captured, subject.again, subject.settings, subject.timed_device, self.resolver)
         self.say(f"capturing the step with {len(taken)} actions, one by one")
         for done, (number, found) in enumerate(run_all(capture, taken, self.where, self.stop), 1):
             self._known[_key(taken[number].settings, taken[number].changes)] = found
             self.say(f"captured the step with {taken[number].title} ({done} of {len(taken)})")
 
     def _try(self, action: Action) -> Outcome:
+        self.tried += 1
         try:
             trial = self._of([action])
         except TensortideError as error:
             reason = str(error).partition("\n")[0]
             outcome = Outcome(Refused(action.key, action.title, reason), reason=reason)
         else:
-            saved, lost = self.base.peak_bytes - trial.peak_bytes, trial.step_ns - self.base.step_ns
-            share, fitting = lost / self.base.step_ns if self.base.step_ns else 0.0, self._judged(trial)
+            saved, lost = self.base.peak_bytes - trial.peak_bytes, self._lost_ns(trial)
+            share = None if lost is None else lost / self.base.step_ns if self.base.step_ns else 0.0
+            fitting = self._judged(trial)
             gain = Gain(trial.peak_bytes, trial.reserved_bytes, trial.step_ns, fitting, saved, lost, share)
             outcome = Outcome(action, gain)
         self.outcomes.append(outcome)
         return outcome
+
+    def _lost_ns(self, trial: Trial) -> int | None:
+        """The time that a trial takes longer than the step as it is; None without times."""
+        return None if trial.step_ns is None or self.base.step_ns is None else trial.step_ns - self.base.step_ns
 
     # -- batches --------------------------------------------------------------------------------
 
@@ -215,9 +232,13 @@ class _Study:
             self.say(f"looking for the largest batch: capturing with {name}={samples:,}")
             return self._trial({name: samples}).reserved_bytes
 
-        return largest_batch(name, value, reserved, self.subject.limit_bytes)
+        limit = self.verdict.margin.sure_bytes(self.subject.limit_bytes)
+        return largest_batch(name, value, reserved, limit)
 
     def _batches(self, largest: Largest | None) -> None:
+        if self.subject.untried:
+            self.outcomes += (Outcome(one, reason=self.subject.why_not) for one in unmeasured(self.subject))
+            return
         if reason := self._no_batch():
             for key, title in (("accumulate", "accumulated gradients"), ("smaller", "smaller batch")):
                 self.outcomes.append(Outcome(Refused(key, title, reason), reason=reason))
@@ -254,17 +275,17 @@ class _Study:
         taken = [one for one in every if one.gain.saved_bytes > 0]
         whole = [one for one in taken if one.action.devices == 1 and one.action.key != "smaller"]
         least = self._set(_most(whole))
-        if least is not None and not least.fits:
+        if least is not None and least.fits != "fits":
             return least
         too_large: list[frozenset[str]] = []
         tried = 0
-        for some in sorted(_sets(whole), key=self._expected_ns):
+        for some in sorted(_sets(whole), key=self._expected):
             keys = frozenset(one.action.key for one in some)
             if tried >= _SETS or any(keys <= known for known in too_large):  # a part of what is too large is, too
                 continue
             tried += 1
             found = self._set(some)
-            if found is not None and found.fits:
+            if found is not None and found.fits == "fits":
                 return self._without_needless(found)
             if found is not None:
                 too_large.append(keys)
@@ -282,7 +303,7 @@ class _Study:
             return None
 
     def _made(self, chosen: Sequence[Action], trial: Trial) -> Together:
-        return Together(tuple(chosen), trial, trial.step_ns - self.base.step_ns, self._fits(trial))
+        return Together(tuple(chosen), trial, self._lost_ns(trial), self._judged(trial))
 
     def _without_needless(self, found: Together) -> Together:
         """``found`` without the actions that it fits without, at about the same time."""
@@ -292,18 +313,21 @@ class _Study:
                 break
             self.say(f"looking whether it fits without {action.title}")
             trial = self._of(rest)
-            if self._fits(trial) and trial.step_ns <= _SAME * found.trial.step_ns:
+            if self._fits(trial) and (trial.step_ns or 0) <= _SAME * (found.trial.step_ns or 0):
                 found = self._made(rest, trial)
         return found
 
-    def _expected_ns(self, some: Sequence[_Taken]) -> float:
-        """The time of a set as its actions by themselves suggest."""
+    def _expected(self, some: Sequence[_Taken]) -> tuple[float, int]:
+        """The time of a set as its actions by themselves suggest; without times, fewer actions before more, and of as
+        many those that save most."""
+        base = self.base.step_ns
+        if base is None:
+            return len(some), -sum(one.gain.saved_bytes for one in some)
         scale = 1.0
         for one in some:
             if one.action.slot == "precision":
-                scale = (self.base.step_ns + one.gain.lost_ns) / self.base.step_ns
-        others = sum(one.gain.lost_ns for one in some if one.action.slot != "precision")
-        return scale * (self.base.step_ns + others)
+                scale = (base + (one.gain.lost_ns or 0)) / base
+        return scale * (base + sum(one.gain.lost_ns or 0 for one in some if one.action.slot != "precision")), 0
 
 
 def _key(settings: Mapping[str, Scalar], changes: Sequence[Change]) -> _Key:
@@ -311,7 +335,7 @@ def _key(settings: Mapping[str, Scalar], changes: Sequence[Change]) -> _Key:
 
 
 def _captured(
-    again: Capture, settings: Mapping[str, Scalar], row: Device, resolver: Resolver | None, action: Action
+    again: Capture, settings: Mapping[str, Scalar], row: Device | None, resolver: Resolver | None, action: Action
 ) -> Trial | TensortideError:
     """The figures of the step with an action, or the reason why it cannot be captured."""
     try:

@@ -14,6 +14,7 @@ from tensortide.graph.model import Graph, Phase, Role
 from tensortide.recorder.changes import Change
 from tensortide.recorder.target import Scalar
 from tensortide.shown import Show
+from tensortide.timing.cards import Card
 from tensortide.timing.catalogue import Device
 
 Capture = Callable[[Mapping[str, Scalar], Sequence[Change], bool], Graph]
@@ -27,33 +28,62 @@ _CASTS = (
 )
 
 
+def batch_of(settings: Mapping[str, object]) -> tuple[str, int] | None:
+    """The hyperparameter that is the number of samples of a step, and its value."""
+    given = ((name, settings.get(name)) for name in BATCHES)
+    return next(((name, value) for name, value in given if type(value) is int and value > 0), None)
+
+
 @dataclass(frozen=True)
 class Subject:
-    """A step ``graph`` (without loops) of the target ``name`` on ``row``.
+    """A step ``graph`` (without loops) of the target ``name`` for ``row``, whose kernels it has.
 
-    ``again`` captures it once more (None: ``why_not`` says why it cannot be). ``limit_bytes`` is the memory that it is
-    to fit into.
+    ``card`` is what it is to fit into, if not the memory of ``row``; without ``timed`` it is all that is known of the
+    device, and nothing has a time. ``again`` captures the step once more (None: ``why_not`` says why it cannot be).
     """
 
     name: str
     graph: Graph
     row: Device
-    limit_bytes: Annotated[int, Show("Usable")]
+    card: Card | None = None
+    timed: bool = True
+    by_default: bool = False
+    """True if nobody named ``row``, or a card."""
     again: Capture | None = None
     why_not: str = ""
     settings: Mapping[str, Scalar] = field(default_factory=dict)
     code: Path | None = None
     """The file that has the loop around the step."""
 
+    def __getstate__(self) -> dict[str, object]:
+        """Without ``again``, whose function may have no name by which another process finds it."""
+        return {**vars(self), "again": None}
+
+    @property
+    def machine(self) -> Annotated[str, Show("Machine")]:
+        """The device, as it is called."""
+        return self.row.name if self.timed or self.card is None else self.card.name
+
+    @property
+    def untried(self) -> bool:
+        """True for a captured step of PyTorch that cannot be captured again: what may help it can be said, and not
+        tried."""
+        return self.again is None and self.graph.meta.captured_on != "file"
+
+    @property
+    def timed_device(self) -> Device | None:
+        """The device that has the times; None if there are none."""
+        return self.row if self.timed else None
+
+    @property
+    def limit_bytes(self) -> Annotated[int, Show("Usable")]:
+        """The memory that it is to fit into, at least."""
+        return (self.row.usable_bytes or 0) if self.card is None else self.card.least_bytes
+
     @cached_property
     def batch(self) -> tuple[str, int] | None:
         """The hyperparameter that is the number of samples, and its value."""
-        given = self.graph.meta.hyperparameters
-        for name in BATCHES:
-            value = given.get(name)
-            if type(value) is int and value > 0:
-                return name, value
-        return None
+        return batch_of(self.graph.meta.hyperparameters)
 
     @cached_property
     def trains(self) -> bool:
@@ -134,16 +164,3 @@ def _level(path: str) -> int:
 def natural(path: str) -> list[tuple[int, str]]:
     """A key that sorts paths as people count: ``blocks.2`` before ``blocks.10``."""
     return [(int(part), "") if part.isdecimal() else (-1, part) for part in path.split(".")]
-
-
-def ranged(paths: Sequence[str]) -> str:
-    """Paths in few words: ``blocks.[0-11]``, ``down.[0-4], up.[0-3]``."""
-    groups: dict[str, list[int]] = {}
-    for path in paths:
-        head, _, last = path.rpartition(".")
-        groups.setdefault(re.sub(r"(?<![^.])\d+(?![^.])", "*", head), []).append(int(last))
-    parts = []
-    for head, numbers in groups.items():
-        low, high = min(numbers), max(numbers)
-        parts.append(f"{head}.{low}" if low == high else f"{head}.[{low}-{high}]")
-    return ", ".join(part.removeprefix(".") for part in parts)

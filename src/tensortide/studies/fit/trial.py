@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fractions import Fraction
-from typing import Annotated
+from typing import Annotated, NamedTuple
 
 import msgspec
 
@@ -13,7 +13,7 @@ from tensortide.graph.unroll import unrolled
 from tensortide.memory import reserve
 from tensortide.shown import Show
 from tensortide.timelines import timeline
-from tensortide.timelines.step import step_ns
+from tensortide.timelines.step import step_ns, step_timeline
 from tensortide.timing import Durations, estimate
 from tensortide.timing.catalogue import Device
 from tensortide.timing.collectives import cluster
@@ -27,32 +27,57 @@ class Trial(msgspec.Struct, frozen=True):
     """Figures of a step on a device.
 
     ``peak_bytes`` is that of its Timeline, ``reserved_bytes`` what PyTorch's allocator takes for it from the device
-    (equal to the peak for a CPU, whose allocator keeps nothing).
+    (equal to the peak for a CPU, whose allocator keeps nothing). ``step_ns`` is None on a card that nobody names.
     """
 
     peak_bytes: Annotated[int, Show("Peak")]
     reserved_bytes: Annotated[int, Show("Allocator", at_width=110)]
-    step_ns: Annotated[int, Show("Step")]
+    step_ns: Annotated[int | None, Show("Step")]
 
 
-def tried(graph: Graph, row: Device, *, durations: Durations | None = None, resolver: Resolver | None = None) -> Trial:
-    """The figures of ``graph`` on ``row``; its times are predicted if ``durations`` are not given."""
+def tried(
+    graph: Graph, row: Device | None, *, durations: Durations | None = None, resolver: Resolver | None = None
+) -> Trial:
+    """The figures of ``graph`` on ``row``; its times are predicted if ``durations`` are not given, and None without a
+    device."""
     graph = unrolled(graph)
     peak = timeline(graph).peak_bytes
     reserved = reserve(graph).peak_reserved if graph.index.main_device.startswith("cuda") else peak
-    return Trial(peak, reserved, taken_ns(graph, row, durations=durations, resolver=resolver))
+    time = None if row is None else taken_ns(graph, row, durations=durations, resolver=resolver)
+    return Trial(peak, reserved, time)
+
+
+class Taken(NamedTuple):
+    """The time of a step, with its 80 % interval; all None if it is not known."""
+
+    ns: int | None = None
+    low_ns: int | None = None
+    high_ns: int | None = None
 
 
 def taken_ns(graph: Graph, row: Device, *, durations: Durations | None = None, resolver: Resolver | None = None) -> int:
     """Time of a step ``graph`` (without loops) on ``row``, issued eagerly; copies between devices take the link."""
+    durations = _on(graph, row, durations, resolver)
+    return sum(durations.ns) if durations.forecast is None else step_ns(graph, durations, row)  # the sum of measured
+
+
+def taken(graph: Graph, row: Device, *, durations: Durations | None = None, resolver: Resolver | None = None) -> Taken:
+    """The same, with its interval if it is predicted."""
+    durations = _on(graph, row, durations, resolver)
+    if durations.forecast is None:
+        return Taken(sum(durations.ns))
+    time = step_timeline(graph, durations, row).estimate
+    ns = step_ns(graph, durations, row)
+    return Taken(ns, round(time.low_ns), None if time.unknown else round(time.high_ns))
+
+
+def _on(graph: Graph, row: Device, durations: Durations | None, resolver: Resolver | None) -> Durations:
+    """Times of the ops on ``row``, predicted if they are not given: then copies between devices take the link."""
     durations = durations or estimate(graph, row, resolver=resolver)
-    if durations.forecast is None:  # measured
-        return sum(durations.ns)
-    moved = _moved_ns(graph, _link(row))
-    if moved:
-        ns = tuple(moved.get(op, ns) for op, ns in enumerate(durations.ns))
-        durations = msgspec.structs.replace(durations, ns=ns)
-    return step_ns(graph, durations, row)
+    moved = _moved_ns(graph, _link(row)) if durations.forecast is not None else {}
+    if not moved:
+        return durations
+    return msgspec.structs.replace(durations, ns=tuple(moved.get(op, ns) for op, ns in enumerate(durations.ns)))
 
 
 def _link(row: Device) -> Link:

@@ -244,22 +244,38 @@ def _lines(outcomes: Sequence[FinishedSearch], tasks: Sequence[Task]) -> Iterato
 class PlaceCompareRequest(Request):
     """Ask which algorithm finds better placements."""
 
+    GROUP = "The search"
+
     problems: Annotated[
         tuple[str, ...],
         Arg("Networks or captured steps, on --machine; or configuration files, which name their own."),
     ]
     algorithms: Annotated[
         str | None,
-        Opt("Algorithms, separated by commas (default: those of configurations, else all but cp and exhaustive)."),
+        Opt(
+            "Algorithms, separated by commas: best,random (default: those of configurations, else all but cp and "
+            "exhaustive).",
+            common=True,
+            value="NAMES",
+        ),
     ] = None
-    grid: Annotated[tuple[str, ...], Opt("An option of the algorithms with values to compare: population=20,50.")] = ()
-    seeds: Annotated[int, Opt("Seeds of each algorithm, from 0 on.", least=1)] = 5
+    grid: Annotated[
+        tuple[str, ...],
+        Opt("An option of the algorithms with values to compare: population=20,50.", value="KEY=VALUES"),
+    ] = ()
+    seeds: Annotated[int, Opt("Seeds that each algorithm is run with, from 0 on.", least=1, common=True)] = 5
     budget: Annotated[
-        int | None, Opt("Placements that each tries (default: 20,000; of a captured step 2,000).", least=1)
+        int | None,
+        Opt("Placements that each algorithm tries (default: 20,000; of a captured step 2,000).", least=1, common=True),
     ] = None
     save: Annotated[
         Path | None,
-        Opt("File of finished searches: those in it are not repeated, new ones are added.", writes=True),
+        Opt(
+            "File of finished searches: those in it are not repeated, new ones are added.",
+            writes=True,
+            common=True,
+            group="Output",
+        ),
     ] = None
     workers: WorkerRequest = field(default_factory=WorkerRequest)
     cluster: ClusterRequest = field(default_factory=ClusterRequest)

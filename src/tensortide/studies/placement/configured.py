@@ -32,9 +32,19 @@ UNLIMITED = 1 << 40
 class ConfiguredRequest(Request):
     """Ask what a configuration file of Exprimo finds."""
 
+    GROUP = "The search"
+
     config: Annotated[Path, Arg("Configuration: net_path, device_graph_path, optimizer, optimizer_args.")]
-    out: Annotated[Path | None, Opt("Folder of what is written (default: log_dir of the configuration).")] = None
-    budget: Annotated[int | None, Opt("Placements that are tried, at most.", least=1)] = None
+    out: Annotated[
+        Path | None,
+        Opt(
+            "Folder to write to (default: log_dir of the configuration).",
+            common=True,
+            value="FOLDER",
+            group="Output",
+        ),
+    ] = None
+    budget: Annotated[int | None, Opt("Most placements to try, such as 5000.", least=1)] = None
     seed: Annotated[int, Opt("Seed of random choices.", least=0)] = 0
     accurate: Annotated[bool, Opt("Corrected times and memory instead of those of the published model.")] = False
     by: By = None

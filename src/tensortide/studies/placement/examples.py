@@ -34,7 +34,9 @@ class Example(NamedTuple):
 class ExamplesRequest(Request):
     """Files to try placement on."""
 
-    out: Annotated[Path, Opt("Folder to write them into.")] = Path()
+    GROUP = "Output"
+
+    out: Annotated[Path, Opt("Folder to write the files to (default: this one).")] = Path()
 
 
 def answer(asked: ExamplesRequest) -> dict[Path, Example]:

@@ -29,9 +29,9 @@ class SizeFit(NamedTuple):
 
     link: Annotated[str, Show("Link", "name")]
     way: Annotated[str, Show("Direction", "name")]
-    size_bytes: Annotated[int, Show("Size, B", "amount")]
+    size_bytes: Annotated[int, Show("Size, bytes", "amount")]
     median_ns: Annotated[float, Show("Median time")]
-    bytes_per_s: Annotated[float, Show("Bandwidth, B/s")]
+    bytes_per_s: Annotated[float, Show("Bandwidth, bytes/s")]
     line_ns: Annotated[float, Show("Fitted time", at_width=80)]
     least_ns: Annotated[int, Show("Fastest", at_width=100)]
     repeats: Annotated[int, Show("Repeats", at_width=90)]
@@ -47,7 +47,7 @@ class LinkFit:
 
     link: Annotated[str, Show("Link", "name")]
     way: Annotated[str, Show("Direction", "name")]
-    bytes_per_s: Annotated[float, Show("Bandwidth, B/s")]
+    bytes_per_s: Annotated[float, Show("Bandwidth, bytes/s")]
     latency_ns: Annotated[float, Show("Latency")]
     residual_share: Annotated[float, Show("Residual")]
     worst_share: Annotated[float, Show("Worst")]

@@ -34,29 +34,61 @@ def _without_host(request: Request) -> str | None:
 class LinksRequest(Request):
     """Ask how fast the links of this machine are."""
 
+    GROUP = "The links"
+
     link: Annotated[
         tuple[Literal["host", "ssd"], ...],
-        Opt("Link to measure: host (its memory; the default), or ssd (a file in --offload-dir). Repeatable."),
+        Opt(
+            "Link to measure: host (its memory; the default), or ssd (a file in --offload-dir).",
+            common=True,
+        ),
     ] = ("host",)
     device: Annotated[
-        str | None, Opt("Device at the other end: cpu, cuda, cuda:1 (default: a GPU if there is one).")
+        str | None,
+        Opt(
+            "Device at the other end: cpu, cuda, cuda:1 (default: a GPU if there is one).", common=True, value="DEVICE"
+        ),
     ] = None
     sizes: Annotated[
         tuple[int, ...] | None,
-        Opt("Sizes in bytes, ascending: 1e3,1e6,1GB (default: 1e3 to 1e9, as far as memory goes).", read=read_sizes),
+        Opt(
+            "Sizes in bytes, ascending: 1e3,1e6,1GB (default: 1e3 to 1e9, as far as memory goes).",
+            read=read_sizes,
+            common=True,
+            value="SIZES",
+        ),
     ] = None
     repeats: Annotated[int, Opt("Transfers of each size, fewer of large ones.", least=1)] = 100
     nominal: Annotated[
-        float | None, Opt("Nominal bandwidth to compare with: 128Gbit/s, 16GB/s, pcie4.", read=_rate)
+        float | None, Opt("Nominal bandwidth to compare with: 128Gbit/s, 16GB/s, pcie4.", read=_rate, value="SPEED")
     ] = None
-    offload_dir: Annotated[Path | None, Opt("Folder of the file for ssd (default: that of /tmp).")] = None
-    machine: Annotated[Path | None, Opt("Cluster file whose link figures are replaced in what --out writes.")] = None
+    offload_dir: Annotated[Path | None, Opt("Folder of the file for ssd (default: that of /tmp).", value="FOLDER")] = (
+        None
+    )
+    machine: Annotated[
+        Path | None,
+        Opt(
+            "Cluster file that --out copies, with the measured links in it.",
+            common=True,
+            group="The file of the cluster",
+        ),
+    ] = None
     between: Annotated[
-        str | None, Opt("Links of --machine to replace: HOST,DEVICE, patterns (default: of a cpu and a GPU).")
+        str | None,
+        Opt(
+            "Links of --machine to replace: HOST,DEVICE, patterns (default: of a cpu and a GPU).",
+            value="HOST,DEVICE",
+            group="The file of the cluster",
+        ),
     ] = None
     out: Annotated[
         Path | None,
-        Opt("Write the cluster file that --machine of place reads (docs/place_graphs.md).", writes=True),
+        Opt(
+            "Write the cluster file that --machine of place reads (docs/place_graphs.md).",
+            writes=True,
+            common=True,
+            group="The file of the cluster",
+        ),
     ] = None
 
     RULES = (

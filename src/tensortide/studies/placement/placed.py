@@ -17,6 +17,7 @@ from tensortide.placements.search import SearchResult
 from tensortide.plans import save_plan
 from tensortide.progress import UNWATCHED, Search
 from tensortide.request import Arg, Opt, Request, Rule, exclusive, options
+from tensortide.shown import Shown
 from tensortide.studies.placement.placed_net import PlacedNet, place
 from tensortide.studies.placement.request import BUDGET, ClusterRequest, NetRequest, SearchRequest
 from tensortide.studies.placement.result import ResultRequest
@@ -41,7 +42,7 @@ class PlaceRequest(Request):
     """Ask on which device of a cluster each layer, or op of a captured step, runs."""
 
     target: Annotated[
-        str, Arg(f"A network: a JSON file of layers (docs/placement.md). Or a step to capture or read. {TARGET}")
+        str, Arg(f"A network: a JSON file of layers (docs/placement.md). Or a step: {TARGET[0].lower()}{TARGET[1:]}")
     ]
     cluster: ClusterRequest = field(default_factory=ClusterRequest)
     net: NetRequest = field(default_factory=NetRequest)
@@ -49,7 +50,12 @@ class PlaceRequest(Request):
     step: StepRequest = field(default_factory=StepRequest)
     out: Annotated[
         Path | None,
-        Opt("Write the placement: a JSON file from layer to device; of a captured step its Plan.", writes=True),
+        Opt(
+            "Write the placement, as a JSON file from layer to device; of a captured step its Plan.",
+            writes=True,
+            common=True,
+            group="Output",
+        ),
     ] = None
     result: ResultRequest = field(default_factory=ResultRequest)
 
@@ -65,14 +71,16 @@ class PlaceRequest(Request):
     )
 
 
-@dataclass
-class Placed:
+@dataclass(repr=False)
+class Placed(Shown):
     """A placed target. Of a captured step: the batch if it has inputs, and the ``shards`` that were found for ``--shard
     auto``.
 
     ``wrote``: files; ``notes``: what of it its device map cannot say; ``measured``: a run of it; ``failed``: what could
     not be exported or run after all.
     """
+
+    SECTION = "placed_step"
 
     asked: PlaceRequest
     found: PlacedNet | PlacedStep
@@ -144,6 +152,19 @@ def answer(
     """
     of_net = is_net(asked.target, asked.net, asked.step, asked.result)
     return _net(asked, search, check) if of_net else _step(asked, search, check)
+
+
+def place_and_run(asked: PlaceRequest) -> Placed:
+    """The placed target, as ``answer`` has it, and a run of it where that is asked for.
+
+    Raises:
+        OutputError: a file could not be written.
+        TensortideError: it could not be exported or run.
+    """
+    found = answer(asked)
+    found.run()
+    found.raise_errors()
+    return found
 
 
 def _net(asked: PlaceRequest, search: Search, check: Callable[[int], None]) -> Placed:

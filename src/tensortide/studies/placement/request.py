@@ -34,14 +34,18 @@ class ClusterRequest(Request):
 
     machine: Annotated[
         Path | None,
-        Opt("Cluster: a JSON file of devices and links, or a device graph (docs/place_graphs.md has both). Needed."),
+        Opt(
+            "Cluster to place on: a JSON file of devices and links, or a device graph (docs/place_graphs.md has "
+            "both). Needed.",
+            common=True,
+        ),
     ] = None
     in_flight: Annotated[
         int | None,
         Opt("Most batches in flight at a time (default: 1; for a captured step as its schedule says).", least=1),
     ] = None
 
-    GROUP: ClassVar[str] = "Cluster"
+    GROUP: ClassVar[str] = "The cluster"
 
     def of_steps(self, check: Callable[[int], None] | None = None) -> DeviceCluster:
         """The cluster for a captured step. Raises RequestError without one; ``check`` may refuse their number."""
@@ -57,7 +61,9 @@ class ClusterRequest(Request):
 class NetRequest(Request):
     """A network of layers as it runs on a cluster."""
 
-    batch: Annotated[int | None, Opt("Examples in a batch (default: as the network says).", least=1)] = None
+    batch: Annotated[
+        int | None, Opt("Examples in a batch, such as 64 (default: as the network says).", least=1, common=True)
+    ] = None
     batches: Annotated[int, Opt("Batches that are timed together.", least=1)] = 1
     inference: Annotated[bool, Opt("Forward pass alone.")] = False
     compat: Annotated[bool, Opt("Predict by the published model, including its faults.")] = False
@@ -67,10 +73,15 @@ class NetRequest(Request):
     utilization: Annotated[float, Opt("Share of its peak rate that a device attains.", above=0, most=1)] = 1.0
     link_utilization: Annotated[float, Opt("Share of its bandwidth that a link attains.", above=0, most=1)] = 1.0
     memory_share: Annotated[float, Opt("Share of each device's memory to use.", above=0, most=1)] = 1.0
-    devices: Annotated[str | None, Opt("Devices to use, by name or number: gpu0,gpu1 (default: all).")] = None
+    devices: Annotated[
+        str | None, Opt("Devices to use, by name or number: gpu0,gpu1 (default: all).", value="NAMES")
+    ] = None
     groups: Annotated[
         str,
-        Opt("Layers that share a device: none, block, prefix:N, prefix:TEXT, file:PATH, or coarsen:N for N groups."),
+        Opt(
+            "Layers that share a device: none, block, prefix:N, prefix:TEXT, file:PATH, or coarsen:N for N groups.",
+            value="HOW",
+        ),
     ] = "none"
 
     GROUP: ClassVar[str] = "Networks of layers"
@@ -107,14 +118,21 @@ class NetRequest(Request):
 class SearchRequest(Request):
     """A search of placements."""
 
-    algorithm: Annotated[str, Opt("How to search: place algorithms lists them.")] = "best"
-    option: Annotated[tuple[str, ...], Opt("An option of the algorithm: population=50. Repeatable.")] = ()
-    budget: Annotated[int | None, Opt("Placements to try (default: 20,000; for a captured step 2,000).", least=1)] = (
-        None
-    )
+    algorithm: Annotated[
+        str, Opt("Search algorithm; tensortide place algorithms lists them.", common=True, value="NAME")
+    ] = "best"
+    option: Annotated[tuple[str, ...], Opt("An option of the algorithm: population=50.", value="KEY=VALUE")] = ()
+    budget: Annotated[
+        int | None, Opt("Placements to try (default: 20,000; for a captured step 2,000).", least=1, common=True)
+    ] = None
     time_limit: Annotated[
         float | None,
-        Opt("Seconds after which the search stops, compilation not counted (default: none).", above=0),
+        Opt(
+            "Seconds after which the search stops, compilation not counted (default: none).",
+            above=0,
+            common=True,
+            value="SECONDS",
+        ),
     ] = None
     seed: Annotated[int, Opt("Seed of random choices.", least=0)] = 0
     resume: Annotated[
@@ -125,7 +143,7 @@ class SearchRequest(Request):
     ] = 1
     workers: WorkerRequest = field(default_factory=WorkerRequest)
 
-    GROUP: ClassVar[str] = "Search"
+    GROUP: ClassVar[str] = "The search"
     RULES = (
         exclusive("starts", "resume", why="a file to resume from is of one search"),
         needs("cluster", "starts", why="a cluster runs several searches"),

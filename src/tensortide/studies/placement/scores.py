@@ -34,8 +34,18 @@ class ScoreRequest(Request):
 
     net: Annotated[Path, Arg(NET)]
     placements: Annotated[tuple[Path, ...], Arg(PLACEMENTS)]
-    order: Annotated[Literal["name", "time"], Opt("Order of the rows.")] = "time"
-    out: Annotated[Path | None, Opt("Folder to which each is written as a JSON file from layer to device.")] = None
+    order: Annotated[Literal["name", "time"], Opt("Sort the rows by name or by time.", common=True, group="Output")] = (
+        "time"
+    )
+    out: Annotated[
+        Path | None,
+        Opt(
+            "Folder to write each placement to, as a JSON file from layer to device.",
+            common=True,
+            value="FOLDER",
+            group="Output",
+        ),
+    ] = None
     cluster: ClusterRequest = field(default_factory=ClusterRequest)
     settings: NetRequest = field(default_factory=NetRequest)
     workers: WorkerRequest = field(default_factory=WorkerRequest)

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, ClassVar, Final, Literal, NamedTuple
+from typing import Annotated, Final, Literal, NamedTuple
 
 from tensortide.errors import RequestError
 from tensortide.graph import Graph
 from tensortide.importers.door import File, recognize, resolve
 from tensortide.parallelism.shards import Shard
 from tensortide.placements.graphs import DeviceCluster, PlaceOptions
-from tensortide.placements.graphs.units import STEPS
+from tensortide.placements.graphs.units import REPLICAS, UNITS
 from tensortide.progress import Say, silent
 from tensortide.request import Opt, Request, exclusive, needs
 from tensortide.studies.placement.request import NetRequest
@@ -61,8 +61,6 @@ class StepCapture(CaptureRequest):
     machines: tuple[str, ...] = ()
     reading: StepReading = field(default_factory=StepReading)
 
-    GROUP: ClassVar[str] = f"{STEPS}: the capture"
-
 
 @dataclass(frozen=True, kw_only=True)
 class StepRequest(Request):
@@ -70,19 +68,31 @@ class StepRequest(Request):
     another form here."""
 
     options: PlaceOptions = field(default_factory=PlaceOptions)
-    pin: Annotated[tuple[Pin, ...], Opt("A unit or module, and its device: blocks.0=gpu1. Repeatable.", read=_pin)] = ()
+    pin: Annotated[
+        tuple[Pin, ...],
+        Opt(
+            "A unit or module, and its device: blocks.0=gpu1.",
+            read=_pin,
+            value="UNIT=DEVICE",
+            group=UNITS,
+        ),
+    ] = ()
     shard: Annotated[
         tuple[Shard | Literal["auto"], ...],
         Opt(
             "Modules to divide into shards, each placed on its own: h.*.mlp=output:2 (along batch, output or "
-            "reduction). auto: find some that help, by short searches. Repeatable.",
+            "reduction). auto: find some that help, by short searches.",
             read=_shard,
+            value="MODULES=HOW",
+            group=UNITS,
         ),
     ] = ()
-    no_overlap: Annotated[bool, Opt("Groups exchange gradients one by one, beside no computation.")] = False
+    no_overlap: Annotated[
+        bool,
+        Opt("Groups exchange gradients one by one, beside no computation.", group=REPLICAS),
+    ] = False
     capture: StepCapture = field(default_factory=StepCapture)
 
-    GROUP: ClassVar[str] = STEPS
     RULES = (
         needs("bucket_bytes", "data", why=_EXCHANGE),
         needs("no_overlap", "data", why=_EXCHANGE),

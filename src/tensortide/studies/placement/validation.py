@@ -28,9 +28,11 @@ def measure_called(name: str) -> Measure:
 By = Annotated[
     Measure | None,
     Opt(
-        "Function that measures a placement, FILE.py:NAME: it takes a dict from layer to device, and returns the time "
-        "of a batch in ms, or None where memory does not suffice.",
+        "Function that measures a placement: it takes a dict from layer to device, and returns the time of a "
+        "batch in ms, or None where memory does not suffice.",
         read=measure_called,
+        common=True,
+        value="FILE.py:NAME",
     ),
 ]
 
@@ -39,10 +41,13 @@ By = Annotated[
 class ValidateRequest(Request):
     """Ask how well predicted times agree with measured ones."""
 
+    GROUP = "Measured times"
+
     net: Annotated[Path, Arg(NET)]
     placements: Annotated[tuple[Path, ...], Arg(PLACEMENTS)]
     times: Annotated[
-        Path | None, Opt("Measured times: a JSON file from the name of a placement to ms, null: out of memory.")
+        Path | None,
+        Opt("Measured times: a JSON file from the name of a placement to ms, null: out of memory.", common=True),
     ] = None
     by: By = None
     cluster: ClusterRequest = field(default_factory=ClusterRequest)

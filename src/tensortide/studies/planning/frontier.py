@@ -39,7 +39,7 @@ def frontier(
     """
     if points < 2:
         raise PlanError(f"{points} points are no frontier: give 2 or more")
-    recording = recording_of(step, durations_ns)
+    recording = recording_of(step, durations_ns, "frontier")
     options["links"] = tuple(options.get("links", ()))
     warm_up(moves=bool(options["links"]))
     main = recording.graph.index.device(device or "")
@@ -58,7 +58,7 @@ def frontier(
         if planned.plan is not None:
             known = {**whole.known, f"the plan for {budget:,} bytes": planned.plan}
             found.append(planned)
-    return Frontier(points=tuple(found))
+    return Frontier(points=tuple(found), step=recording)
 
 
 def _budgets(problem: Problem, points: int) -> list[int]:

@@ -14,7 +14,7 @@ from tensortide.plans.model import Plan
 from tensortide.plans.planned import Planned
 from tensortide.plans.remat.schedule import Recording
 from tensortide.plans.under_budget.search import EFFORT, Stopped, Watch
-from tensortide.replays.g10 import Machine, Outcome, Trace, Traffic, outcomes
+from tensortide.replays.g10 import G10Outcome, Machine, Trace, Traffic, outcomes
 from tensortide.replays.g10.overlap import overlap_ns
 from tensortide.search_limit import SearchLimit
 from tensortide.studies.planning.planning import plan
@@ -37,7 +37,7 @@ class Compared(msgspec.Struct, frozen=True):
     use the wire, ``way``; None if none was found, and ``excluded`` if it is proved that there is none."""
 
     machine: Machine
-    outcomes: tuple[Outcome, ...]
+    outcomes: tuple[G10Outcome, ...]
     planned: Planned | None
     way: str = ""
     links: tuple[Link, ...] = ()
@@ -48,7 +48,7 @@ class Compared(msgspec.Struct, frozen=True):
         """The answer to whether there is a plan of ours."""
         return ExitStatus.HOLDS if self.planned else ExitStatus.FAILS if self.excluded else ExitStatus.UNDECIDED
 
-    def of(self, policy: str) -> Outcome:
+    def of(self, policy: str) -> G10Outcome:
         """The outcome of a policy, or of ``OURS``."""
         return next(outcome for outcome in self.outcomes if outcome.policy == policy)
 
@@ -106,7 +106,7 @@ def compare_policies(
             break
     if best is None:
         reason = STOPPED if is_stopped else f"no plan fits {machine.device_bytes:,} bytes"
-        nothing = Outcome(policy=OURS, ideal_ns=trace.ideal_ns, reason=reason)
+        nothing = G10Outcome(policy=OURS, ideal_ns=trace.ideal_ns, reason=reason)
         return Compared(machine, (*found, nothing), None, excluded=excluded and not is_stopped)
     planned, way, links = best
     return Compared(machine, (*found, _ours(recording, planned, links)), planned, way, links)
@@ -114,7 +114,7 @@ def compare_policies(
 
 def _outcome(
     trace: Trace, machine: Machine, name: str, compat: bool, watch: Watch | None, limit: SearchLimit
-) -> Outcome:
+) -> G10Outcome:
     """The outcome of a policy; none once ``watch`` has ended the search, or at the end of ``limit``."""
 
     def look() -> None:
@@ -127,11 +127,11 @@ def _outcome(
         look()
         (found,) = outcomes(trace, machine, (name,), compat=compat, look=look)
     except Stopped as stopped:
-        return Outcome(policy=name, ideal_ns=trace.ideal_ns, reason=str(stopped))
+        return G10Outcome(policy=name, ideal_ns=trace.ideal_ns, reason=str(stopped))
     return found
 
 
-def _ours(recording: Recording, planned: Planned, links: tuple[Link, ...]) -> Outcome:
+def _ours(recording: Recording, planned: Planned, links: tuple[Link, ...]) -> G10Outcome:
     """The plan as an outcome: what it moves, and how long it computes while something moves."""
     assert planned.plan is not None
     problem = instance(recording.graph, planned.device, recording.durations_ns, links=links)
@@ -141,7 +141,7 @@ def _ours(recording: Recording, planned: Planned, links: tuple[Link, ...]) -> Ou
     runs = [(float(start), float(end)) for start, end, engine in spans if engine == "device"]
     busy = [(float(start), float(end)) for start, end, engine in spans if engine not in ("device", "")]
     moved = played.moved_bytes
-    return Outcome(
+    return G10Outcome(
         policy=OURS,
         ideal_ns=played.base_ns,
         step_ns=played.makespan_ns,

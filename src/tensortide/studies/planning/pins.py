@@ -7,6 +7,7 @@ from collections.abc import Iterable
 
 from tensortide.errors import PlanError
 from tensortide.graph.model import Graph
+from tensortide.graph.module_paths import is_inside
 from tensortide.timelines.resident import storage_homes
 
 
@@ -22,15 +23,10 @@ def pinned(graph: Graph, patterns: Iterable[str]) -> set[int]:
         named = {
             number
             for number, storage in enumerate(graph.storages)
-            if fnmatch.fnmatchcase(storage.role.value, pattern) or _is_inside(homes[number], pattern)
+            if fnmatch.fnmatchcase(storage.role.value, pattern) or is_inside(homes[number], pattern)
         }
         if not named:
             roles = ", ".join(sorted({storage.role.value for storage in graph.storages}))
             raise PlanError(f"--pin {pattern} names no tensor: give a module path (blocks.*.mlp), or a role: {roles}")
         found |= named
     return found
-
-
-def _is_inside(path: str, pattern: str) -> bool:
-    parts = path.split(".")
-    return any(fnmatch.fnmatchcase(".".join(parts[:count]), pattern) for count in range(1, len(parts) + 1))

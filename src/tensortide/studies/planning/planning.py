@@ -5,22 +5,32 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
 from types import MappingProxyType
+from typing import Any
 
 import msgspec
 
-from tensortide.errors import GraphError, PlanError
+from tensortide.errors import PlanError
 from tensortide.graph.model import Graph
 from tensortide.graph.unroll import unrolled
+from tensortide.graph.validate import require_graph
+from tensortide.importers.door import as_text
 from tensortide.plans.model import Plan
 from tensortide.plans.planned import FirstRuns, Planned
 from tensortide.plans.remat.schedule import Recording, recorded
 from tensortide.plans.under_budget.search import EFFORT, Watch
 from tensortide.search_limit import SearchLimit
+from tensortide.studies.planning.budget import typed_bytes
 from tensortide.studies.planning.least_budget import least_budget
 from tensortide.studies.planning.problem import Problem
 from tensortide.studies.planning.recomputation import RECORDED, any_order, without_links
 from tensortide.studies.planning.warm import warm_up
 from tensortide.studies.planning.with_links import with_links
+from tensortide.targets.durations import predicted_on
+from tensortide.targets.keywords import request_of
+from tensortide.targets.machines import device_named
+from tensortide.targets.recordings import recorded_step
+from tensortide.targets.requests import TimedRequest
+from tensortide.timing.catalogue import DEFAULT_DEVICE
 from tensortide.timing.machine import Link
 
 TIME_LIMIT_S = 60.0
@@ -30,8 +40,8 @@ _LEAST = 0.2
 
 
 def plan(
-    step: Graph | Recording,
-    budget_bytes: int,
+    step: Any,
+    budget: float | str,
     *,
     device: str | None = None,
     durations_ns: Sequence[int] | None = None,
@@ -46,15 +56,22 @@ def plan(
     workspace: bool = True,
     known: Mapping[str, Plan] = MappingProxyType({}),
     watch: Watch | None = None,
+    **options: Any,
 ) -> Planned:
-    """The fastest plan found of ``step`` within ``budget_bytes`` on ``device`` (default: ``Index.main_device``).
+    """The fastest plan found of ``step`` within ``budget`` on ``device`` (default: ``Index.main_device``).
 
+    >>> tensortide.plan("gpt2", "80%", machine="t4")  # doctest: +SKIP
+
+    ``step`` is a Graph, a Recording, or any other target, for which ``options`` are those of its capture and its times.
     The result is never slower than any plan known before: the step as recorded, every online policy, static plans; and
     with ``links`` never slower than without. It depends on the arguments alone, unless a limit in seconds or ``watch``
     ends the search early. A budget of the peak of the step or more is no error: the plan is then the recorded order.
 
     Args:
-        durations_ns: the time of each op; those of a Recording by default.
+        budget: bytes, ``"8GiB"``, a part of the peak of the step without one (``"80%"``, 0.8), or ``"auto"``: what is
+            free on the device here.
+        durations_ns: the time of each op (default: those of a Recording; of a Graph as they are predicted for the
+            machine that it was captured for).
         links: links to the tiers that storages may move to.
         order: whether the ops run for the first time in recorded order, or in any that their dependencies allow.
         recompute: ops may run again.
@@ -67,15 +84,18 @@ def plan(
         known: plans by name that the result is to be no slower than, if they fit.
         watch: called with the best time so far (None: no plan yet) and the bound; ends the search by returning False.
 
-    Raises PlanError for a negative budget, GraphError for durations that do not fit.
+    Raises PlanError for what is no budget, GraphError for durations that do not fit.
     """
-    recording = recording_of(step, durations_ns)
+    if options or not isinstance(step, Graph | Recording):
+        step = recorded_step(as_text(step), request_of("plan", TimedRequest, {"device": device, **options}))
+    recording = recording_of(step, durations_ns, "plan")
+    on = recording.graph.index.device(device or "")
     links = tuple(links)
     warm_up(moves=bool(links))
     problem = Problem(
         recording=recording,
-        device=recording.graph.index.device(device or ""),
-        budget_bytes=budget_bytes,
+        device=on,
+        budget_bytes=typed_bytes(budget, recording.graph, on),
         links=links,
         order=order,
         recompute=recompute,
@@ -87,7 +107,7 @@ def plan(
         known=known,
         watch=watch,
     )
-    found = fastest(problem)
+    found = msgspec.structs.replace(fastest(problem), step=recording, links=links)
     if found.status == "fits" or links or not recompute:
         return found
     limit = SearchLimit.given(time_limit_s, work_limit, otherwise_s=TIME_LIMIT_S).part(_LEAST)
@@ -118,12 +138,16 @@ def fastest(problem: Problem) -> Planned:
     return any_order(problem, first)
 
 
-def recording_of(step: Graph | Recording, durations_ns: Sequence[int] | None) -> Recording:
-    """``step`` with its durations. Raises GraphError if there are none, or if they do not fit."""
+def recording_of(step: Graph | Recording, durations_ns: Sequence[int] | None, function: str) -> Recording:
+    """``step`` with its durations, for a public ``function``. Raises GraphError if they do not fit, or if it is no
+    step."""
     if isinstance(step, Recording):
         if durations_ns is None:
             return step
         return recorded(step.graph, durations_ns)
+    require_graph(step, function)
+    graph = unrolled(step)
     if durations_ns is None:
-        raise GraphError("durations are missing: give durations_ns, one per op")
-    return recorded(unrolled(step), durations_ns)
+        found = predicted_on(graph, device_named(graph.meta.machine or DEFAULT_DEVICE))
+        return recorded(graph, found.ns, found.source)
+    return recorded(graph, durations_ns)

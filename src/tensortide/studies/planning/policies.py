@@ -45,9 +45,9 @@ def compared(asked: PlanRequest, step: Recording, device: str, budget_bytes: int
 def machine_of(asked: PlannerRequest) -> Machine:
     """The machine of G10's authors, with the links and capacities that are given for the tiers to offload to."""
     changes: dict[str, int] = {}
-    for link in asked.links:
+    for link in asked.tiers.links:
         wire, latency = ("wire", "host_latency_ns") if link.name == "host" else ("drive", "drive_latency_ns")
         changes |= {wire: int(link.bytes_per_s), latency: link.latency_ns}
-    if asked.host_memory is not None:
-        changes["host_bytes"] = asked.host_memory
+    if asked.tiers.host_memory is not None:
+        changes["host_bytes"] = asked.tiers.host_memory
     return msgspec.structs.replace(Machine(), **changes)

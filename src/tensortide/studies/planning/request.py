@@ -5,12 +5,12 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
 
-from tensortide.errors import ExitStatus, PlanError, RequestError, TensortideError
+from tensortide.errors import ExitStatus, PlanError, RequestError
 from tensortide.graph import unrolled
 from tensortide.importers.door import resolve
 from tensortide.plans import footprint, load_plan, validate
@@ -20,21 +20,21 @@ from tensortide.progress import UNWATCHED, Search
 from tensortide.recorder.target import Workload
 from tensortide.replays.g10 import chosen
 from tensortide.request import Arg, Opt, Request, Rule, exclusive, needs
+from tensortide.studies.planning.budget import budget_bytes
 from tensortide.studies.planning.frontier import frontier
 from tensortide.studies.planning.g10_comparison import Compared
 from tensortide.studies.planning.pins import pinned
 from tensortide.studies.planning.planning import TIME_LIMIT_S, plan
 from tensortide.studies.planning.policies import compared
-from tensortide.studies.remat.budgets import AUTO, MISSING, Budget, budget_or_auto, one_budget
+from tensortide.studies.planning.tiers import TiersRequest
+from tensortide.studies.remat.budgets import MISSING, Budget, budget_or_auto, one_budget
 from tensortide.studies.torch_file import Asked, TorchFile, make
 from tensortide.studies.torch_file.choice import own_suffix
 from tensortide.targets.again import capture_again
 from tensortide.targets.opening import graph_of, settings_of
 from tensortide.targets.recordings import recorded_step
 from tensortide.targets.requests import TARGET, CaptureRequest, TimedRequest, Top
-from tensortide.timelines import timeline
-from tensortide.timing.machine import Link, link
-from tensortide.units import format_bytes, format_percent, format_seconds, parse_bytes
+from tensortide.units import format_bytes, format_percent, format_seconds
 
 if TYPE_CHECKING:
     from tensortide.graph import Graph
@@ -45,18 +45,19 @@ if TYPE_CHECKING:
     from tensortide.plans.under_budget.search import Watch
 
 LOG = logging.getLogger("tensortide")
-LIMIT = "Seconds after which the search stops (default: 60; none with --work-limit)."
+LIMIT = "Seconds that the search may take (default: 60; none with --work-limit)."
 APART = "policies are compared on a machine of their own"
 _MOST_EFFORT = 1e9
 """Millions of ops played, of which a search counts single ones in 64 bits."""
-_LINKS = {"host": "pcie4", "ssd": "nvme"}
-"""The link to each tier, unless one is given."""
+_SEARCH = "The search"
 _STATUSES = {"fits": ExitStatus.HOLDS, "infeasible": ExitStatus.FAILS, "none found": ExitStatus.UNDECIDED}
 
 
 @dataclass(frozen=True, kw_only=True)
 class PlannerRequest(Request):
     """The plans that are allowed, and how long to look for one."""
+
+    GROUP = "The plans that are allowed"
 
     order: Annotated[
         Literal["recorded", "free"],
@@ -65,9 +66,11 @@ class PlannerRequest(Request):
     keep_random: Annotated[bool, Opt("Ops that draw random numbers, such as dropout, run only once.")] = False
     no_recompute: Annotated[bool, Opt("No op runs again: tensors only move (--offload), or ops change order.")] = False
     pin: Annotated[
-        tuple[str, ...], Opt("Tensors that stay, by module or role: blocks.*.mlp, parameter. Repeatable.")
+        tuple[str, ...], Opt("Tensors that stay, by module or role: blocks.*.mlp, parameter.", value="NAME")
     ] = ()
-    against: Annotated[tuple[Path, ...], Opt("A plan to beat: the result is no slower where it fits. Repeatable.")] = ()
+    against: Annotated[
+        tuple[Path, ...], Opt("A plan to beat: the result is no slower where it fits.", group=_SEARCH)
+    ] = ()
     effort: Annotated[
         float,
         Opt(
@@ -75,44 +78,19 @@ class PlannerRequest(Request):
             "time limit comes first.",
             least=0,
             most=_MOST_EFFORT,
+            group=_SEARCH,
         ),
     ] = 100.0
-    time_limit: Annotated[float | None, Opt(LIMIT, least=0)] = None
+    time_limit: Annotated[float | None, Opt(LIMIT, least=0, common=True, value="SECONDS", group=_SEARCH)] = None
     work_limit: Annotated[
         float | None,
-        Opt("Ops played after which the search stops: it finds the same on any machine, however loaded.", least=0),
+        Opt(
+            "Ops played after which the search stops: it finds the same on any machine, however loaded.",
+            least=0,
+            group=_SEARCH,
+        ),
     ] = None
-    offload: Annotated[
-        Literal["host", "ssd", "host,ssd"] | None,
-        Opt("Also move tensors away and back: to the host's memory, a drive, or both."),
-    ] = None
-    host_link: Annotated[
-        Link | None, Opt("Link to the host: pcie3, pcie4, pcie5, or a speed (25GB/s,10us); default: pcie4.", read=link)
-    ] = None
-    ssd_link: Annotated[Link | None, Opt("Link to the drive: nvme, or a speed (default: nvme).", read=link)] = None
-    host_memory: Annotated[
-        int | None, Opt("Memory of the host that tensors may take (default: no limit).", read=parse_bytes)
-    ] = None
-    ssd_memory: Annotated[
-        int | None, Opt("Space on the drive that tensors may take (default: no limit).", read=parse_bytes)
-    ] = None
-
-    RULES = (
-        needs("host_link", offload=("host", "host,ssd")),
-        needs("host_memory", offload=("host", "host,ssd")),
-        needs("ssd_link", offload=("ssd", "host,ssd")),
-        needs("ssd_memory", offload=("ssd", "host,ssd")),
-    )
-
-    @property
-    def links(self) -> tuple[Link, ...]:
-        """The links to the tiers that tensors may move to."""
-        tiers = {"host": (self.host_link, self.host_memory), "ssd": (self.ssd_link, self.ssd_memory)}
-        return tuple(
-            replace(given or link(_LINKS[name]), name=name, capacity_bytes=memory)
-            for name, (given, memory) in tiers.items()
-            if name in (self.offload or "").split(",")
-        )
+    tiers: TiersRequest = TiersRequest()
 
     @property
     def search(self) -> dict[str, Any]:
@@ -133,7 +111,7 @@ class PlannerRequest(Request):
         """
         return {
             **self.search,
-            "links": self.links,
+            "links": self.tiers.links,
             "order": self.order,
             "keep_random": self.keep_random,
             "pinned": immovable(graph) | pinned(graph, self.pin),
@@ -143,7 +121,7 @@ class PlannerRequest(Request):
     def _to_beat(self, path: Path, graph: Graph) -> Plan:
         found = load_plan(path)
         try:
-            validate(found, graph, links=self.links)
+            validate(found, graph, links=self.tiers.links)
         except PlanError as error:
             writer = "" if found.graph == graph.index.digest else plan_writer(path)
             raise PlanError(f"{path} does not execute this step: {error}{writer}") from error
@@ -165,20 +143,35 @@ def _no_python(asked: Request) -> str | None:
 class PlanRequest(Request):
     """Question for the fastest way to execute a step under a memory budget."""
 
+    GROUP = "The budget"
+
     target: Annotated[str, Arg(TARGET)]
     budget: Annotated[
         Budget | Literal["auto"] | None,
         Opt(
-            "Memory budget: 8GiB, 24 GB, part of the peak of the step without one (60%, 0.6; tensortide run takes 60% "
-            "of the device's memory); auto: what is free.",
+            "Memory that the step may take: 8GiB, 60% (of its peak without a budget), or auto (what is free). "
+            "tensortide run takes 60% of the device's memory.",
             read=partial(budget_or_auto, many="tensortide plan frontier"),
+            common=True,
         ),
     ] = None
-    plan: Annotated[Path | None, Opt("Write the plan, which tensortide run --policy FILE follows.", writes=True)] = None
+    plan: Annotated[
+        Path | None,
+        Opt(
+            "Write the plan to a file that tensortide run --policy FILE follows.",
+            writes=True,
+            common=True,
+            group="Output",
+        ),
+    ] = None
     torch: Annotated[
         Path | None,
         Opt(
-            "Write a Python file that runs the step in the budget with PyTorch alone.", writes=True, replaces=own_suffix
+            "Write a Python file that runs the step within the budget with PyTorch alone.",
+            writes=True,
+            replaces=own_suffix,
+            common=True,
+            group="Output",
         ),
     ] = None
     policies: Annotated[
@@ -187,11 +180,13 @@ class PlanRequest(Request):
             "Compare with policies of G10 on the machine of its authors, or with the links given: all, or names such "
             "as deepum,g10 (docs/plans.md).",
             read=chosen,
+            value="NAMES",
+            group="Policies of G10",
         ),
     ] = None
-    compat_memory: Annotated[bool, Opt("With --policies: play g10-gds and g10-host with four times the memory.")] = (
-        False
-    )
+    compat_memory: Annotated[
+        bool, Opt("With --policies: play g10-gds and g10-host with four times the memory.", group="Policies of G10")
+    ] = False
     top: Top = 10
     planner: PlannerRequest = PlannerRequest()
     step: TimedRequest = TimedRequest()
@@ -257,7 +252,7 @@ def with_file(asked: PlanRequest, step: PlannedStep) -> PlannedStep:
             step.recording,
             step.found,
             lambda changes: again(settings, changes, False),
-            links=tuple(one for one in asked.planner.links if one.name == "host"),
+            links=tuple(one for one in asked.planner.tiers.links if one.name == "host"),
             keep_random=asked.planner.keep_random,
             name=asked.torch.stem,
             recompute=not asked.planner.no_recompute,
@@ -275,29 +270,20 @@ def _require_again(asked: PlanRequest) -> None:
         raise RequestError(f"--torch: {why_not}")
 
 
-def budget_bytes(budget: Budget | Literal["auto"], graph: Graph, device: str) -> int:
-    """Bytes of a budget; of AUTO those that are free on the device here, less a margin."""
-    if isinstance(budget, Budget):
-        return budget.bytes_of(timeline(graph, lifetimes="last_use", device=device).peak_bytes)
-    from tensortide.run.limit import free_bytes
-
-    try:
-        return free_bytes(device)
-    except TensortideError as error:
-        raise RequestError(f"--budget {AUTO}: {error}") from error
-
-
 @dataclass(frozen=True, kw_only=True)
 class FrontierRequest(Request):
     """Question for what memory costs in time: the fastest plans under a row of budgets."""
 
+    GROUP = "The budget"
+
     target: Annotated[str, Arg(TARGET)]
-    points: Annotated[int, Opt("Number of budgets.", least=2)] = 12
+    points: Annotated[int, Opt("Budgets to find the fastest plan for.", least=2, common=True)] = 12
     budget: Annotated[
         Budget | None,
         Opt(
-            "Your budget, drawn as a line: 8GiB, or part of the peak.",
+            "Budget of yours, drawn as a line: 8GiB, or 60% of the peak.",
             read=partial(one_budget, many="a line in the picture"),
+            common=True,
         ),
     ] = None
     planner: PlannerRequest = PlannerRequest()
@@ -330,12 +316,12 @@ def answer_frontier(asked: FrontierRequest, search: Search = UNWATCHED) -> Front
 def opened_for(asked: PlanRequest | FrontierRequest, search: Search) -> tuple[Recording, str]:
     """The step with its durations, and the device to plan for; says which tensors are too large for a tier."""
     recording = recorded_step(asked.target, asked.step, search.say)
-    for tier in asked.planner.links:
+    for tier in asked.planner.tiers.links:
         most = tier.capacity_bytes
         large = [int(one.nbytes) for one in recording.graph.storages if most is not None and one.nbytes > most]
         if large:
             LOG.warning(
-                "%s tensors, up to %s, can never move to %s: it has %s",
+                "%s tensors, up to %s, can never move to %s: it has %s. Give it more, or another tier",
                 *(f"{len(large):,}", format_bytes(max(large)), tier.name, format_bytes(most or 0)),
             )
     return recording, recording.graph.index.device(asked.step.capture.device or "")
@@ -345,9 +331,13 @@ def opened_for(asked: PlanRequest | FrontierRequest, search: Search) -> tuple[Re
 class OrderRequest(Request):
     """Question for the order of the ops that needs the least memory."""
 
+    GROUP = _SEARCH
+
     target: Annotated[str, Arg(TARGET)]
-    plan: Annotated[Path | None, Opt("Write the best order as a plan.", writes=True)] = None
-    time_limit: Annotated[float | None, Opt(LIMIT, above=0)] = None
+    plan: Annotated[
+        Path | None, Opt("Write the best order to a file, as a plan.", writes=True, common=True, group="Output")
+    ] = None
+    time_limit: Annotated[float | None, Opt(LIMIT, above=0, common=True, value="SECONDS")] = None
     work_limit: Annotated[
         int | None,
         Opt(

@@ -17,7 +17,7 @@ from tensortide.replays import replay
 from tensortide.replays.remat import Simulation, Simulator
 from tensortide.replays.remat.simulator import Demand, least_bytes
 from tensortide.replays.remat.telemetry import Telemetry, telemetry
-from tensortide.shown import Show
+from tensortide.shown import Show, Shown
 from tensortide.timelines import Timeline, timeline
 from tensortide.timelines.events import Events, Kind
 
@@ -32,8 +32,8 @@ RULES = {
 }
 
 
-@dataclass(frozen=True, eq=False, kw_only=True)
-class Budgeted:
+@dataclass(frozen=True, eq=False, kw_only=True, repr=False)
+class Budgeted(Shown):
     """One run of the step of ``simulator``: of a policy, with ``telemetry``, or of a plan, which has none.
 
     ``outcome``: ``ok``, ``oom`` (out of memory), ``thrash`` (over the limit of recomputation) or ``over`` (a plan that
@@ -42,6 +42,8 @@ class Budgeted:
     found with which the policy ends, ``others`` are runs of other policies under this budget (``auto``: all tried).
     ``plan`` is the plan that was played, ``least_plan`` one for the least budget for which a plan was made ahead.
     """
+
+    SECTION = "simulation"
 
     simulator: Simulator
     policy: str

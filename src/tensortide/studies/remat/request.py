@@ -34,7 +34,7 @@ from tensortide.targets.recordings import recorded_step
 from tensortide.targets.requests import TARGET, TimedRequest
 
 BUDGETS = "Budgets: ratios of the peak, sizes, or ranges FROM:TO:STEP of them (0.9,0.5, 80%, 8GiB:2GiB:1GiB; default: "
-POLICIES = "Policies (names, FILE.py:NAME), separated by commas; random is played with ten seeds (default: "
+POLICIES = "Policies, separated by commas: lru, dtr-eq, FILE.py:NAME, ...; random is played with ten seeds (default: "
 COMPAT = "Play by the rules of DTR's own simulator, to the byte (docs/remat.md)."
 RUNS = "runs.jsonl"
 """The file of finished runs in the folder of all figures."""
@@ -82,6 +82,8 @@ def listed(values: Sequence[object]) -> str:
 class PlayedRequest(TimedRequest):
     """Steps to be played: how they are read, and whether by the rules of DTR's simulator."""
 
+    GROUP = "The budget and the policy"
+
     compat: Annotated[bool, Opt(COMPAT)] = False
 
     def recording(self, target: str, say: Say = silent) -> Recording:
@@ -106,14 +108,20 @@ def name_of(target: str) -> str:
 class ContendersRequest(Request):
     """Question for the fastest under each budget: a plan made ahead, or a policy."""
 
+    GROUP = "The budget and the policy"
+
     target: Annotated[str, Arg(f"{TARGET} Or chain:N, N layers of equal cost and size.")]
-    budgets: Annotated[Sequence[Budget], Opt(f"{BUDGETS}1.0:0.3:0.1).", read=budgets)] = budgets("1.0:0.3:0.1")
+    budgets: Annotated[Sequence[Budget], Opt(f"{BUDGETS}1.0:0.3:0.1).", read=budgets, common=True, value="BUDGETS")] = (
+        budgets("1.0:0.3:0.1")
+    )
     policies: Annotated[
         Sequence[str],
         Opt(
             "Online policies, separated by commas; auto is the best of many at each budget "
             f"(default: {DEFAULT_POLICY},{AUTO}).",
             read=words,
+            common=True,
+            value="POLICIES",
         ),
     ] = (DEFAULT_POLICY, AUTO)
     limit: Limit = 2.0
@@ -123,6 +131,8 @@ class ContendersRequest(Request):
             "Seconds for each search for an optimum, and each relaxation to be rounded; 0 leaves both out (default: "
             "60; none with --work-limit).",
             least=0,
+            value="SECONDS",
+            group="The search",
         ),
     ] = None
     work_limit: Annotated[
@@ -131,6 +141,7 @@ class ContendersRequest(Request):
             "Limit of each of these searches in steps of schedules (1,000,000 are about a second of the solver): they "
             "find the same on any machine.",
             least=0,
+            group="The search",
         ),
     ] = None
     deallocation: Handling = "eager"
@@ -171,8 +182,11 @@ def _chain(asked: ContendersRequest) -> Recording | None:
 class RunsRequest(Request):
     """Runs of an experiment: where they are made and kept."""
 
+    GROUP = "Output"
+
     save: Annotated[
-        Path | None, Opt("File of finished runs: new ones are appended, and those in it are not repeated.", writes=True)
+        Path | None,
+        Opt("File of finished runs: those in it are not repeated, new ones are added.", writes=True, common=True),
     ] = None
     workers: WorkerRequest = WorkerRequest()
 
@@ -188,8 +202,12 @@ class RunsRequest(Request):
 class StepsRequest(Request):
     """Steps, and the budgets under which they are played."""
 
+    GROUP = "The budget and the policy"
+
     targets: Annotated[tuple[str, ...], Arg(f"{TARGET} Several make a panel each.")]
-    budgets: Annotated[Sequence[Budget], Opt(f"{BUDGETS}1.0:0.1).", read=budgets)] = budgets("1.0:0.1")
+    budgets: Annotated[Sequence[Budget], Opt(f"{BUDGETS}1.0:0.1).", read=budgets, common=True, value="BUDGETS")] = (
+        budgets("1.0:0.1")
+    )
     limit: Limit = 2.0
     step: PlayedRequest = PlayedRequest()
 
@@ -209,6 +227,8 @@ class Experiment(NamedTuple):
 @dataclass(frozen=True, kw_only=True)
 class ExperimentRequest(Request):
     """Runs of steps along the lines of a design."""
+
+    GROUP = "The budget and the policy"
 
     steps: StepsRequest
     runs: RunsRequest = RunsRequest()
@@ -232,7 +252,11 @@ def answer(asked: ExperimentRequest, say: Say = silent) -> Experiment:
 class RematSweepRequest(ExperimentRequest):
     """Question for what recomputation costs under each budget, by policy."""
 
-    policies: Annotated[Sequence[str], Opt(f"{POLICIES}{listed(contenders())}).", read=words)] = contenders()
+    GROUP = "The budget and the policy"
+
+    policies: Annotated[
+        Sequence[str], Opt(f"{POLICIES}{listed(contenders())}).", read=words, common=True, value="POLICIES")
+    ] = contenders()
     deallocation: Handling = "eager"
     KIND = "sweep"
 
@@ -268,7 +292,11 @@ class BanishingRequest(ExperimentRequest):
 class AccessesRequest(ExperimentRequest):
     """Question for the number of storages that policies look at to choose what to evict."""
 
-    policies: Annotated[Sequence[str], Opt(f"{POLICIES}dtr,dtr-eq,dtr-local).", read=words)] = (
+    GROUP = "The budget and the policy"
+
+    policies: Annotated[
+        Sequence[str], Opt(f"{POLICIES}dtr,dtr-eq,dtr-local).", read=words, common=True, value="POLICIES")
+    ] = (
         "dtr",
         "dtr-eq",
         "dtr-local",
@@ -285,13 +313,28 @@ class AccessesRequest(ExperimentRequest):
 class RematGrowthRequest(Request):
     """Question for the growth of recomputation with the length of a linear network."""
 
-    sizes: Annotated[Sequence[int], Opt(f"Numbers of layers (default: {listed(SIZES)}).", read=lengths)] = SIZES
+    GROUP = "The budget and the policy"
+
+    sizes: Annotated[
+        Sequence[int], Opt(f"Numbers of layers (default: {listed(SIZES)}).", read=lengths, common=True, value="SIZES")
+    ] = SIZES
     budgets: Annotated[
         Sequence[str],
-        Opt(f"Budgets as functions of them: {', '.join(RULES)} (default: n/2,2sqrt,sqrt+3,log2).", read=words),
+        Opt(
+            f"Budgets as functions of them: {', '.join(RULES)} (default: n/2,2sqrt,sqrt+3,log2).",
+            read=words,
+            common=True,
+            value="BUDGETS",
+        ),
     ] = ("n/2", "2sqrt", "sqrt+3", "log2")
     policies: Annotated[
-        Sequence[str], Opt(f"Policies, separated by commas (default: {listed(contenders(seeded=False))}).", read=words)
+        Sequence[str],
+        Opt(
+            f"Policies, separated by commas (default: {listed(contenders(seeded=False))}).",
+            read=words,
+            common=True,
+            value="POLICIES",
+        ),
     ] = contenders(seeded=False)
     limit: Limit = LIMIT
     compat: Annotated[bool, Opt(COMPAT)] = False
@@ -310,14 +353,27 @@ def answer_growth(asked: RematGrowthRequest, say: Say = silent) -> Study:
 class FiguresRequest(Request):
     """All experiments on some steps."""
 
+    GROUP = "The budget and the policy"
+
     steps: StepsRequest
-    folder: Annotated[Path, Opt("Folder to write to; created if missing.", "--out")]
+    folder: Annotated[
+        Path, Opt("Folder to write to; it is made if missing.", "--out", common=True, value="FOLDER", group="Output")
+    ]
     formats: Annotated[
-        tuple[Literal["pdf", "svg", "png"], ...], Opt("Figure format (default: pdf, png). Repeatable.", "--format")
+        tuple[Literal["pdf", "svg", "png"], ...],
+        Opt("Figure format (default: pdf, png).", "--format", common=True, group="Output"),
     ] = ("pdf", "png")
-    policies: Annotated[Sequence[str], Opt(f"{POLICIES}{listed(contenders())}).", read=words)] = contenders()
+    policies: Annotated[
+        Sequence[str], Opt(f"{POLICIES}{listed(contenders())}).", read=words, common=True, value="POLICIES")
+    ] = contenders()
     sizes: Annotated[
-        Sequence[int], Opt(f"Numbers of layers of the linear networks (default: {listed(SIZES)}).", read=lengths)
+        Sequence[int],
+        Opt(
+            f"Numbers of layers of the linear networks (default: {listed(SIZES)}).",
+            read=lengths,
+            common=True,
+            value="SIZES",
+        ),
     ] = SIZES
     workers: WorkerRequest = WorkerRequest()
 

@@ -55,7 +55,7 @@ class Step(msgspec.Struct, frozen=True, kw_only=True):
     ops: Annotated[int, Show("Ops")]
     durations: Annotated[str, Show("Durations", fold=True, dim=True)]
     compat: Annotated[bool, Show("--compat", data=True)]
-    model_ns: Annotated[int, Show("Op sum")]
+    model_ns: Annotated[int, Show("Sum of op times")]
     baseline_bytes: Annotated[int, Show("Peak")]
     constant_bytes: Annotated[int, Show("constants")]
     bottleneck_bytes: Annotated[int, Show("one op")]

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 from tensortide.errors import PlanError, RequestError
+from tensortide.plans import save_plan
 from tensortide.plans.model import Plan
 from tensortide.plans.remat.choice import decision
 from tensortide.plans.remat.choice import policy as find_policy
@@ -27,25 +28,32 @@ from tensortide.targets.requests import TARGET, Top
 class SimulateRequest(Request):
     """Question whether a step runs within a budget, at what price, and if not, why not."""
 
+    GROUP = "The budget and the policy"
+
     target: Annotated[str, Arg(TARGET)]
     budget: Annotated[
         Budget | None,
         Opt(
-            "Memory budget: 8GiB, 24 GB, or part of what the step takes without a budget: 60%, 0.6. Optional with a "
-            "plan.",
+            "Memory that the step may take: 8GiB, 24 GB, or 60% of what it takes without a budget. Optional with "
+            "a plan.",
             read=partial(one_budget, many="tensortide remat sweep"),
+            common=True,
         ),
     ] = None
     policy: Annotated[
         str,
         Opt(
-            "Eviction policy: dtr-eq, msps, lru, ...; FILE.py:NAME; a plan; auto: the best of all policies and of "
-            "plans made ahead."
+            "Eviction policy: dtr-eq, msps, lru, ..., your own as FILE.py:NAME, a plan as FILE.json, or auto, the "
+            "best of all policies and of plans made ahead.",
+            common=True,
+            value="POLICY",
         ),
     ] = AUTO
     limit: Limit = 2.0
     top: Top = 10
-    plan: Annotated[Path | None, Opt("Write the run as a plan, if it ends.", writes=True)] = None
+    plan: Annotated[
+        Path | None, Opt("Write the run as a plan, if it ends.", writes=True, common=True, group="Output")
+    ] = None
     deallocation: Handling = "eager"
     step: PlayedRequest = PlayedRequest()
 
@@ -69,6 +77,21 @@ def answer(asked: SimulateRequest, say: Say = silent) -> Budgeted:
         return _replay(simulator, plan, asked.policy, nbytes)
     assert nbytes is not None
     return _play(simulator, asked.policy, nbytes, asked.limit, say)
+
+
+def simulate(asked: SimulateRequest) -> Budgeted:
+    """The run of the step, as ``answer`` has it, and its plan written where that is asked for."""
+    run = answer(asked)
+    write_plan(run, asked.plan)
+    return run
+
+
+def write_plan(run: Budgeted, path: Path | None) -> list[Path]:
+    """Write the plan that was played, or that of a run that ended; nothing if there is none or no ``path``."""
+    plan = run.plan
+    if plan is None and run.simulation is not None and run.outcome == "ok":
+        plan = run.simulation.plan()
+    return [] if path is None or plan is None else [save_plan(plan, path)]
 
 
 def _plan_of(policy: str) -> Plan | None:

@@ -29,11 +29,19 @@ Searched: TypeAlias = int | Literal["search"]
 class DegreeRequest(Request):
     """Degrees of parallelism; those that are not given are searched."""
 
-    data: Annotated[int | None, Opt("Replicas, which divide the batch (default: searched).", least=1)] = None
-    tensor: Annotated[int | None, Opt("Ranks that divide every layer (default: searched).", least=1)] = None
-    pipeline: Annotated[int | None, Opt("Ranks that divide the layers into stages (default: searched).", least=1)] = (
-        None
-    )
+    GROUP = "Degrees of parallelism"
+
+    data: Annotated[
+        int | None,
+        Opt("Replicas of the model, such as 8, which divide the batch (default: searched).", least=1, common=True),
+    ] = None
+    tensor: Annotated[
+        int | None, Opt("Devices that divide every layer, such as 4 (default: searched).", least=1, common=True)
+    ] = None
+    pipeline: Annotated[
+        int | None,
+        Opt("Devices that divide the layers into stages, such as 4 (default: searched).", least=1, common=True),
+    ] = None
     micro_batch: Annotated[int | None, Opt("Samples in a micro-batch (default: searched).", least=1)] = None
     chunks: Annotated[
         int | None, Opt(f"Parts of a pipeline rank ({', '.join(with_chunks())}) (default: searched).", least=1)

@@ -22,7 +22,7 @@ from tensortide.request import Arg, Opt, Request, either, exclusive, needs
 from tensortide.studies.scale.captured import Captured, samples_of, tokens_of
 from tensortide.studies.scale.predictors import ClosedForm, Predictor
 from tensortide.studies.scale.problem import DegreeRequest, Problem, known
-from tensortide.studies.scale.run import check_runnable
+from tensortide.studies.scale.run import check_runnable, run_best
 from tensortide.studies.scale.study import Scale, scale
 from tensortide.targets.machines import machines_of
 from tensortide.targets.opening import graph_of
@@ -44,12 +44,16 @@ _CAPTURED = (
 class StrategyRequest(Request):
     """Choices that a step depends on beside the degrees: ZeRO, recomputation, schedule, overlap."""
 
+    GROUP = "Memory of a rank"
+
     zero: Annotated[
         int,
         Opt(
-            "ZeRO: shard over replicas 1 optimizer state, 2 also gradients, 3 also parameters (default: 0, nothing).",
+            "ZeRO: 1 divides the optimizer state among replicas, 2 also gradients, 3 also parameters (default: 0, "
+            "nothing).",
             least=0,
             most=3,
+            common=True,
         ),
     ] = 0
     zero_group: Annotated[
@@ -60,17 +64,24 @@ class StrategyRequest(Request):
         str | None,
         Opt(
             "What to recompute in the backward pass: none, selective (the core of attention), full (every block), or a "
-            "plan for the target, written by tensortide plan (default: full with --model, else none)."
+            "plan for the target, written by tensortide plan (default: full with --model, else none).",
+            value="WHAT",
         ),
     ] = None
-    schedule: Annotated[PipelineName, Opt(f"Schedule of the pipeline: {', '.join(SCHEDULES)}.")] = DEFAULT_SCHEDULE
+    schedule: Annotated[
+        PipelineName, Opt(f"Schedule of the pipeline: {', '.join(SCHEDULES)}.", group="Schedule and overlap")
+    ] = DEFAULT_SCHEDULE
     sequence: Annotated[bool, Opt("Sequence parallelism: divide along the sequence what tensor ranks replicate.")] = (
         False
     )
     fused_attention: Annotated[bool, Opt("Attention that keeps no scores in memory (with --model).")] = False
-    overlap: Annotated[bool, Opt("Overlap communication with compute: gradients, tensor collectives, transfers.")] = (
-        False
-    )
+    overlap: Annotated[
+        bool,
+        Opt(
+            "Overlap communication with compute: gradients, tensor collectives, transfers.",
+            group="Schedule and overlap",
+        ),
+    ] = False
     gradient_as_bucket_view: Annotated[
         bool,
         Opt("Gradients become views of the buckets of DistributedDataParallel, as its option of this name makes them."),
@@ -94,19 +105,41 @@ class StrategyRequest(Request):
 class ScaleRequest(Request):
     """Run of a step on many devices: in the given configuration, or in the fastest of all."""
 
+    GROUP = "The devices and the batch"
+
     target: Annotated[str, Arg(TARGET)] = ""
     model: Annotated[
         Transformer | None,
         Opt(
             "A transformer in place of a target: layers=96,hidden=12288,heads=96,seq=2048,vocab=51200.",
             read=transformer,
+            common=True,
+            value="SIZES",
+            group="A transformer in place of a target",
         ),
     ] = None
-    devices: Annotated[int | None, Opt("Number of devices, in nodes of 8 (default: that of --machine).", least=1)] = (
-        None
-    )
-    batch: Annotated[int | None, Opt("Global batch, in samples (default: the batch of the target).", least=1)] = None
-    dtype: Annotated[str | None, Opt(f"Type of the products, with --model (default: {DTYPE}).")] = None
+    devices: Annotated[
+        int | None,
+        Opt(
+            "Number of devices, such as 64, in nodes of 8 (default: that of --machine, as in 64xh100-sxm).",
+            least=1,
+            common=True,
+        ),
+    ] = None
+    batch: Annotated[
+        int | None,
+        Opt(
+            "Samples in one step of all devices, such as 512 (default: the batch of the target).", least=1, common=True
+        ),
+    ] = None
+    dtype: Annotated[
+        str | None,
+        Opt(
+            f"Type of the products, with --model (default: {DTYPE}).",
+            value="TYPE",
+            group="A transformer in place of a target",
+        ),
+    ] = None
     memory: Annotated[
         int | None,
         Opt("Memory of a device for the step, such as 70GiB (default: its usable memory).", read=parse_bytes, least=1),
@@ -118,6 +151,7 @@ class ScaleRequest(Request):
             "Also run the fastest configuration for this many steps, with a process on this machine per device.",
             "--run",
             least=1,
+            group="A run on this machine",
         ),
     ] = None
     degrees: DegreeRequest = DegreeRequest()
@@ -208,6 +242,12 @@ def answer(asked: ScaleRequest, search: Search = UNWATCHED) -> Scale:
         if asked.batch is None:
             problem = structs.replace(problem, base=structs.replace(problem.base, batch=captured.batch))
     return scale(problem, predictor, search.known, search.stopped, asked.workers.where)
+
+
+def scale_and_run(asked: ScaleRequest) -> Scale:
+    """The study, as ``answer`` has it, with a run of the best configuration where that is asked for."""
+    found = answer(asked)
+    return found if asked.steps is None or found.best is None else run_best(asked, found)
 
 
 def _captured(asked: ScaleRequest, problem: Problem, say: Say) -> Captured:

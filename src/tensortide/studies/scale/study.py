@@ -23,6 +23,8 @@ from tensortide.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
     from tensortide.run.placed.divided import MeasuredRun
+else:
+    MeasuredRun = object  # the name is looked up by ``help``, which needs no PyTorch
 
 MOST_SIZES = 8
 HOUR_NS = 3600 * 1e9
@@ -50,14 +52,14 @@ class ScalingRow(msgspec.Struct, frozen=True):
     configuration: Configuration
     found: ScalePrediction
     samples_per_s: Annotated[float, Show("samples/s", "amount")]
-    efficiency_share: Annotated[float, Show("per device")]
+    efficiency_share: Annotated[float, Show("efficiency")]
 
 
 class Rates(msgspec.Struct, frozen=True):
     """Samples a second; and, counted in tokens or samples (``Scale.counts``), those a second and device, and hours of a
     device and price for 1e9 of them."""
 
-    samples_per_s: Annotated[float, Show("Samples a second", "amount")]
+    samples_per_s: Annotated[float, Show("Samples per second", "amount")]
     per_s_and_device: Annotated[float, Show(unit="amount")]
     device_hours_per_1e9: Annotated[float, Show(unit="amount")]
     price_per_1e9: Annotated[float | None, Show(unit="amount")]

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
-from tensortide.errors import RequestError, TensortideError
+from tensortide.errors import ExitStatus, RequestError, TensortideError
 from tensortide.graph import Graph
 from tensortide.importers.door import File, resolve
 from tensortide.importers.imported import Imported
@@ -44,6 +44,8 @@ _MEASURED = ("measure", "isolated")
 class TimeRequest(Request):
     """Predict, measure or read the time of every op of a step."""
 
+    GROUP = "Prediction"
+
     target: Annotated[str, Arg(TARGET)] = ""
     output: Annotated[
         Path | None,
@@ -51,13 +53,19 @@ class TimeRequest(Request):
             f"Write the durations; NAME{SUFFIX} beside NAME.tide is found by verbs that need times.",
             "--output -o",
             writes=True,
+            group="Output",
         ),
     ] = None
     remember: Annotated[
-        bool, Opt("Store the measured times: predictions for this device take them for the same calls.")
+        bool,
+        Opt(
+            "Store the measured times: predictions for this device take them for the same calls.",
+            group="How times are measured",
+        ),
     ] = False
     against: Annotated[
-        str | None, Opt("Predict the measured step for this machine too, and show the difference op by op.")
+        str | None,
+        Opt("Predict the measured step for this machine too, and show the difference op by op.", value="NAME"),
     ] = None
     launch: Annotated[Launch, Opt("Predict ops that the host issues one by one, or a captured graph of them.")] = (
         "eager"
@@ -100,6 +108,11 @@ class TimedStep(Shown):
     top: int = 15
     depth: int = 3
 
+    @property
+    def status(self) -> ExitStatus:
+        """HOLDS: nothing is asked of the times."""
+        return ExitStatus.HOLDS
+
 
 def answer(asked: TimeRequest, say: Say = silent) -> TimedStep:
     """The times of the ops, written and stored where that is asked for.
@@ -119,7 +132,7 @@ def answer(asked: TimeRequest, say: Say = silent) -> TimedStep:
     wrote = [] if asked.output is None else [save_durations(durations, asked.output)]
     if asked.remember:
         wrote.append(_remember(graph, durations))
-    name = graph.meta.workload if isinstance(resolve(asked.target), Script) else asked.target
+    name = graph.meta.workload if isinstance(resolve(asked.target), Script) else str(asked.target)
     return TimedStep(
         *(name, graph, durations, tuple(predicted), against, tuple(wrote)), top=asked.top, depth=asked.depth
     )

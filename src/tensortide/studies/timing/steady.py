@@ -20,7 +20,7 @@ class SteadyRequest(ClockRequest):
 
     target: Annotated[str, Arg("Name of an example, or file.py:function.")]
     set: Settings = ()
-    repeat: Annotated[int, Opt("Steps to measure, after warming up: 8 or more.")] = 50
+    repeat: Annotated[int, Opt("Steps to measure, after warming up: 8 or more.", common=True)] = 50
     drop_last: Annotated[
         int | None,
         Opt("Batches of an epoch, the last of which is smaller: judge the steps without it, too.", least=2),

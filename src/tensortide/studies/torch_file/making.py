@@ -11,15 +11,14 @@ import msgspec
 
 from tensortide.errors import PlanError, TensortideError
 from tensortide.graph.model import Graph, Phase, within
-from tensortide.graph.unroll import unrolled
 from tensortide.plans.events import play
 from tensortide.plans.instance import Instance, instance
 from tensortide.plans.model import Compute, Lane, Plan
 from tensortide.plans.planned import Planned
-from tensortide.plans.remat.schedule import recorded
 from tensortide.recorder import capture
 from tensortide.recorder.changes import Change, Written
 from tensortide.studies.fit.subject import natural
+from tensortide.studies.planning.planning import recording_of
 from tensortide.studies.torch_file import offload
 from tensortide.studies.torch_file.about import details, headline
 from tensortide.studies.torch_file.choice import Checkpoint, Choice, pool_bytes, text
@@ -50,7 +49,7 @@ def torch_file(
     target: Any,
     planned: Planned,
     *,
-    durations_ns: Sequence[int],
+    durations_ns: Sequence[int] | None = None,
     links: Iterable[Link] = (),
     recompute: bool = True,
     keep_random: bool = False,
@@ -63,7 +62,7 @@ def torch_file(
     Args:
         target: what ``capture`` takes; ``how`` are the other arguments of it with which the step was captured.
         planned: result of ``plan`` for that step.
-        durations_ns: the time of each op.
+        durations_ns: the time of each op (default: as ``plan`` predicts them).
         links: of those planned with; a file moves tensors over the one called ``host``.
         recompute: whether ops may run again; without, a file can only move tensors.
         keep_random: ops that draw random numbers run only once.
@@ -73,7 +72,9 @@ def torch_file(
     Raises PlanError for a plan of another step, and for a step that no file can change: without a backward pass, or
     without modules, or with neither recomputation nor a link.
     """
-    recording = recorded(unrolled(capture(target, **how)), durations_ns)
+    if not isinstance(planned, Planned):
+        raise PlanError(f"torch_file takes what tensortide.plan returned, not a {type(planned).__name__}")
+    recording = recording_of(capture(target, **how), durations_ns, "torch_file")
     if planned.plan is not None and planned.plan.graph != recording.graph.index.digest:
         raise PlanError("the plan is that of another step: capture the target as it was captured for the plan")
     host = tuple(link for link in links if link.name == "host")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -11,6 +10,7 @@ from typing import TypeAlias
 import numpy as np
 
 from tensortide.graph.model import within
+from tensortide.graph.module_paths import pattern
 from tensortide.studies.torch_file.levels import Levels, Variant
 from tensortide.studies.torch_file.regions import Modules, Region
 
@@ -214,11 +214,6 @@ class Search:
             for value, ops in self.levels.keepable(region, self.modules.keys(region)):
                 groups.setdefault((value, pattern(path)), []).append((path, ops))
         return [groups[key] for key in sorted(groups)]
-
-
-def pattern(path: str) -> str:
-    """``path`` with its numbers replaced by ``*``."""
-    return re.sub(r"(?<![^.])\d+(?![^.])", "*", path)
 
 
 def _groups(paths: Iterable[str]) -> list[list[str]]:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import numpy as np
 
-from tensortide.replays.remat.simulation import UNLIMITED, Outcome, Rules, Shortage, Status
+from tensortide.replays.remat.simulation import UNLIMITED, RematOutcome, Rules, Shortage, Status
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -211,7 +211,7 @@ def _neighbours(schedule: Schedule, made: Small, order: Small) -> tuple[Small, S
     return added, np.concatenate([sources, below.astype(np.int32)])
 
 
-def run(schedule: Schedule, policy: Heuristic | Random, rules: Rules, ready: Prepared | None = None) -> Outcome:
+def run(schedule: Schedule, policy: Heuristic | Random, rules: Rules, ready: Prepared | None = None) -> RematOutcome:
     """Play ``schedule`` under ``rules``; ``ready`` is what ``prepared`` makes of it, to be made once for many runs."""
     from tensortide.replays.remat.fast.kernel import play
 
@@ -249,13 +249,13 @@ def _set(world: World, policy: Heuristic | Random, rules: Rules) -> None:
         world.reg[name] = value
 
 
-def _outcome(reg: Records, trace: Small, status: int, rules: Rules) -> Outcome:
+def _outcome(reg: Records, trace: Small, status: int, rules: Rules) -> RematOutcome:
     trace.resize(int(reg["traced"]), refcheck=False)
     kinds = np.empty(len(trace), np.int8)
     np.bitwise_and(trace, 7, out=kinds, casting="unsafe")
     trace >>= 3
     memory = int(reg["memory"])
-    return Outcome(
+    return RematOutcome(
         status=_STATUS[status],
         clock_ns=int(reg["clock"]),
         remat_ns=int(reg["remat"]),
