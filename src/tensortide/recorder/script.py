@@ -236,14 +236,14 @@ def _failure(script: Script, status: int, found: dict[str, Any], step: int) -> T
             f"{found['import']}\nInstall tensortide[torch] there, or name an interpreter that has it, as in "
             f"-- {sys.executable} {script.target}"
         )
-    if "error" in found:
-        return (ProgramFailed if found.get("cannot") else CaptureError)(found["error"])
-    missed = found.get("missed", f"step {step} was not reached")
-    if (variable := _OF_RANK.match(found.get("failed", ""))) is not None:
+    if (variable := _OF_RANK.search(found.get("failed") or found.get("error", ""))) is not None:
         return CaptureError(
             f"{script.name} reads {variable[1]}, which a launcher such as torchrun sets: --ranks N runs it as rank 0 "
             "of N, in a single process"
         )
+    if "error" in found:
+        return (ProgramFailed if found.get("cannot") else CaptureError)(found["error"])
+    missed = found.get("missed", f"step {step} was not reached")
     if "failed" in found:
         return ProgramFailed(f"{script.name} raised {found['failed']} (its traceback is above)\n{missed}")
     if status:

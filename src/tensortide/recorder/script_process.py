@@ -11,6 +11,7 @@ import json
 import linecache
 import os
 import re
+import signal
 import sys
 import threading
 import time
@@ -235,7 +236,8 @@ def _on_gpu(graph: Graph) -> bool:
 
 
 def run(request: dict[str, Any], kind: str, target: str, *arguments: str) -> int:
-    """Run a script (``kind`` file, or module) with its ``arguments``. Returns the exit status."""
+    """Run a script (``kind`` file, or module) with its ``arguments``. Returns the exit status; the process is to end
+    then, and lets no Ctrl-C disturb that."""
     try:
         try:
             code, main = (_module if kind == "module" else _file)(target)
@@ -262,6 +264,8 @@ def run(request: dict[str, Any], kind: str, target: str, *arguments: str) -> int
             trace = trace.tb_next
         sys.excepthook(type(error), error.with_traceback(trace), trace)
         return 1
+    finally:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)
     return 0
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from msgspec.structs import replace
 
@@ -12,11 +12,13 @@ from tensortide.reports.of_records import column, facts, table
 from tensortide.reports.render.values import value_text
 from tensortide.reports.sections import Step
 from tensortide.studies.fit.deciding import deciding, doubt
-from tensortide.studies.fit.largest import Largest
-from tensortide.studies.fit.model import ModelVerdict
 from tensortide.studies.fit.verdict import COMMON, Fits, OnDevice, Verdict, verdict
 from tensortide.timing.catalogue import device
 from tensortide.units import format_bytes, format_percent
+
+if TYPE_CHECKING:
+    from tensortide.studies.fit.largest import Largest
+    from tensortide.studies.fit.model import ModelVerdict
 
 ORDER = 5
 

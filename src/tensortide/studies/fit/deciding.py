@@ -46,8 +46,8 @@ def doubt(found: Verdict) -> str:
 
 
 def if_off(found: Verdict, reserved_bytes: int) -> str:
-    """What a step on a GPU that is sure to fit would reserve in place of ``reserved_bytes``, were predictions off by as
-    much as in measurements; empty if it would fit then, too."""
+    """The most that a step may reserve in place of ``reserved_bytes``, if predictions are off by as much as they were
+    in measurements; empty if it fits then, too."""
     at_most = DOUBTFUL.most_bytes(reserved_bytes)
     fits = found.asked is None or at_most is None or at_most <= found.asked.usable_bytes
     if fits or found.margin.why or not found.on_gpu:
