@@ -19,8 +19,9 @@ from dataclasses import dataclass, field
 import harness
 import numpy as np
 
-from tensortide.placements import ACCURATE, COMPAT, Channel, Device, DeviceGraph, Neighbour, Net, NetProblem, Settings
+from tensortide.placements import ACCURATE, COMPAT, Cluster, Net, NetProblem, Settings
 from tensortide.placements.search import COMPARED, SearchResult, algorithm
+from tensortide.timing.clusters.device_graphs import DeviceGraph, GraphChannel, GraphDevice, Neighbour, as_cluster
 from tensortide.timing.paleo.layers import Entry
 
 BUDGETS = (200, 2_000)
@@ -147,19 +148,19 @@ def drawn_net(seed: int) -> Net:
     return Net(f"{kind.__name__}{seed}", layers.entries)
 
 
-def drawn_cluster(rng: np.random.Generator, memory_gb: float) -> DeviceGraph:
+def drawn_cluster(rng: np.random.Generator, memory_gb: float) -> Cluster:
     """Two to eight GPUs; a slow CPU is device 0."""
     gpus, layout = int(rng.integers(2, 9)), str(rng.choice(["bus", "senders", "pairs"]))
     count, slow = gpus + 1, bool(rng.random() < 0.25)
     rate = float(rng.choice([32, 128, 256]))
     factors = {"bus": (0, 0), "senders": (1, 0), "pairs": (count, 1)}[layout]
-    channels = tuple(Channel(bandwidth=rate) for _ in range(count * count))
+    channels = tuple(GraphChannel(bandwidth=rate) for _ in range(count * count))
     devices = []
     for one in range(count):
         speed = 0.1 if not one else 0.5 if slow and one % 2 else 1.0
         links = tuple(Neighbour(two, factors[0] * one + factors[1] * two) for two in range(count) if two != one)
         devices.append(
-            Device(
+            GraphDevice(
                 model=f"device {one}",
                 clock=1500.0,
                 peak_gflops=14_000 * speed,
@@ -169,7 +170,7 @@ def drawn_cluster(rng: np.random.Generator, memory_gb: float) -> DeviceGraph:
                 neighbours=links,
             )
         )
-    return DeviceGraph(f"{layout}{gpus}", channels, tuple(devices))
+    return as_cluster(DeviceGraph(channels, tuple(devices)), f"{layout}{gpus}")
 
 
 def drawn_problem(family: str, seed: int) -> NetProblem:

@@ -17,19 +17,9 @@ from typing import Any
 import harness
 import numpy as np
 
-from tensortide.placements import (
-    COMPAT,
-    Channel,
-    Device,
-    DeviceGraph,
-    Neighbour,
-    Net,
-    NetProblem,
-    Settings,
-    read_device_graph,
-    read_net,
-)
+from tensortide.placements import COMPAT, Net, NetProblem, Settings, read_device_graph, read_net
 from tensortide.placements.simulator.queues import EVENTS
+from tensortide.timing.clusters.device_graphs import DeviceGraph, GraphChannel, GraphDevice, Neighbour, as_cluster
 from tensortide.timing.paleo.layers import Entry
 
 FOUR = "malvik-4gpu-reduced-resnet"
@@ -139,8 +129,8 @@ def synthetic(layers: int) -> dict[str, float]:
         names.append(f"layer{i}")
     neighbours = [tuple(Neighbour(j, i) for j in range(8) if j != i) for i in range(8)]
     rates = {"model": "GPU", "clock": 1000, "peak_gflops": 10_000, "memory": 80, "mem_bandwidth": 2000}
-    devices = tuple(Device(**rates, neighbours=of) for of in neighbours)  # type: ignore[arg-type]
-    cluster = DeviceGraph("eight", tuple(Channel(bandwidth=256) for _ in range(8)), devices)
+    devices = tuple(GraphDevice(**rates, neighbours=of) for of in neighbours)  # type: ignore[arg-type]
+    cluster = as_cluster(DeviceGraph(tuple(GraphChannel(bandwidth=256) for _ in range(8)), devices), "eight")
     began = time.process_time()
     kernel = NetProblem(Net("synthetic", entries), cluster, Settings())
     tables_s = time.process_time() - began

@@ -95,7 +95,7 @@ def predicted(case: dict[str, Any], shape: dict[str, Any], micro_batches: int, m
 def computing_ns(graph: Any, device: Any, micro_batches: int) -> tuple[int, int]:
     """Time in which the device runs ops of a rank's step, and that of the step, if collectives take none."""
     from tensortide.graph import Phase
-    from tensortide.graph.collectives import moves_data
+    from tensortide.graph.communication import moves_data
     from tensortide.timelines.machines import with_times
     from tensortide.timelines.step import step_timeline
     from tensortide.timing.estimate import estimate

@@ -202,7 +202,7 @@ class CpuBudget:
 
 def _compiling_s() -> float:
     """Seconds that this process has spent compiling kernels."""
-    module = sys.modules.get("tensortide.plans.compiled")
+    module = sys.modules.get("tensortide.compiled")
     return 0.0 if module is None else float(module.compiling_s())
 
 

@@ -13,12 +13,13 @@ from pathlib import Path
 import numpy as np
 
 import tensortide
-from tensortide.placements import Channel, Device, DeviceGraph, Neighbour, Net, NetProblem, Settings, simulate
+from tensortide.placements import Net, NetProblem, Settings, simulate
 from tensortide.placements.graphs import PlaceOptions, ready
 from tensortide.placements.search.best import Best
 from tensortide.replays.remat import Simulator
 from tensortide.studies.planning.warm import warm_up
 from tensortide.studies.remat.linear import linear_network
+from tensortide.timing.clusters.device_graphs import DeviceGraph, GraphChannel, GraphDevice, Neighbour, as_cluster
 from tensortide.timing.paleo.layers import Entry
 from tensortide.user_cache import cache_folder
 from tests.placements.graphs.steps import cluster, pipeline
@@ -45,7 +46,7 @@ def compile_missing() -> None:
 def _digest() -> str:
     """Digest of all sources that kernels are compiled from: those of each folder with a kernel, and this file."""
     files = sorted(Path(tensortide.__file__).parent.rglob("*.py"))
-    folders = {path.parent for path in files if "tensortide.plans.compiled" in path.read_text("utf-8")}
+    folders = {path.parent for path in files if "tensortide.compiled" in path.read_text("utf-8")}
     sources = [path.read_bytes() for path in files if path.parent in folders]
     sources.append(Path(__file__).read_bytes())
     return hashlib.sha256(b"\0".join(sources)).hexdigest()[:16]
@@ -61,8 +62,10 @@ def compile_plans() -> None:
 def compile_placements() -> None:
     """Call those of placements: of a net, and of a captured step."""
     ends = (1, 0)
-    devices = tuple(Device(model="", clock=1, peak_gflops=1, memory=1, neighbours=(Neighbour(end, 0),)) for end in ends)
-    graph = DeviceGraph("", (Channel(bandwidth=1),), devices)
+    devices = tuple(
+        GraphDevice(model="", clock=1, peak_gflops=1, memory=1, neighbours=(Neighbour(end, 0),)) for end in ends
+    )
+    graph = as_cluster(DeviceGraph((GraphChannel(bandwidth=1),), devices), "")
     layers = {
         f"fc{i}": Entry(type="InnerProduct", parents=(f"fc{i - 1}" if i else "data",), num_outputs=2) for i in range(9)
     }

@@ -18,11 +18,10 @@ from tensortide.importers.imported import Imported
 from tensortide.importers.table import importers
 from tensortide.measures.checks.baseline import load_baseline
 from tensortide.measures.checks.suite import load_checks
-from tensortide.placements.device_graphs.device_graph import read_device_graph
-from tensortide.placements.graphs.cluster_file import load_cluster
 from tensortide.placements.nets.net import read_net
 from tensortide.plans.model import load_plan
 from tensortide.studies.placement.config import read_config
+from tensortide.timing.clusters import load_cluster, read_device_graph
 from tensortide.timing.kineto import read_trace
 from tensortide.timing.listed import from_list
 from tensortide.timing.own import own_device

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import operator
 import re
 from decimal import ROUND_HALF_UP, Context, Decimal
 from fractions import Fraction
@@ -128,6 +129,18 @@ def lost_unit(text: str, nbytes: int) -> str:
     bare, lost = text.strip(), 0 < nbytes < _LEAST_BARE
     asked = f"{bare} would be {bare} bytes: {bare}MiB, or {bare}GiB? Bytes are written {bare}B"
     return asked if bare.isdecimal() and lost else ""
+
+
+def whole(number: object, what: str, least: int) -> int:
+    """``number`` as an integer of ``least`` at least. Raises TensortideError, which tells ``what`` it is of, for any
+    other: ``all_reduce of {} bytes``."""
+    try:
+        found = operator.index(number)  # type: ignore[arg-type]  # it refuses what is none
+    except TypeError:
+        found = least - 1
+    if found < least or isinstance(number, bool):
+        raise TensortideError(f"{what.format(repr(number))}: it needs a whole number, at least {least}")
+    return found
 
 
 def _scale(count: float, base: int, powers: int) -> tuple[str, int]:

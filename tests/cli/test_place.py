@@ -106,10 +106,10 @@ def test_the_optimizer_has_state_and_time_once_a_step(tmp_path: Path) -> None:
 
 NAMED: dict[str, Any] = {
     "devices": [
-        {"name": "host", "memory": "64GB", "device": {"name": "24 cores", "kind": "cpu", "fp32_tflops": 1.5,
+        {"name": "host", "memory_bytes": 64e9, "device": {"name": "24 cores", "kind": "cpu", "fp32_tflops": 1.5,
                                                       "memory_gbytes_per_s": 90}},
-        {"name": "left", "memory": "1GB", "device": "A100-SXM-80GB"},
-        {"name": "right", "memory": "1GB", "device": "A100-SXM-80GB"},
+        {"name": "left", "memory_bytes": 1e9, "device": "A100-SXM-80GB"},
+        {"name": "right", "memory_bytes": 1e9, "device": "A100-SXM-80GB"},
     ],
     "links": [{"between": ["*"], "link": "pcie4"}],
 }  # fmt: skip
@@ -171,10 +171,12 @@ def test_more_batches_than_can_be_simulated_are_refused(tmp_path: Path) -> None:
 
 def test_a_time_that_is_not_finite_is_named_by_layer_and_device(tmp_path: Path) -> None:
     cluster = json.loads(Path(SERVER[1]).read_text("utf-8"))
+    text = run(tmp_path, ALEX, *SERVER, "--batch", "128", "--utilization", "1e-308", code=2)
+    assert "layer conv1 takes inf ms on device 0 (Intel Xeon Gold 6132): times are 0 or more, and finite." in text
     cluster["devices"][1]["peak_gflops"] = 1e-308
     (tmp_path / "slow.json").write_text(json.dumps(cluster))
-    text = run(tmp_path, ALEX, "--machine", "slow.json", "--batch", "128", code=2)
-    assert "layer conv1 takes inf ms on device 1 (NVIDIA Tesla V100): times are 0 or more, and finite." in text
+    text = run(tmp_path, ALEX, "--machine", "slow.json", code=2)
+    assert "slow.json: NVIDIA Tesla V100: fp32_tflops is 1e-311; figures of devices are above 1e-30" in text
 
 
 def test_a_device_of_the_net_that_the_cluster_lacks_is_an_error(tmp_path: Path) -> None:
@@ -201,7 +203,7 @@ def test_algorithms_are_listed_and_their_options_taken(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arguments", "text"),
     [
-        ((ALEX,), "give its device graph with --machine"),
+        ((ALEX,), "a network is placed on a cluster: give its devices and links with --machine"),
         (
             (ALEX, *ROOMY, "--compat", "--optimizer", "adam"),
             "--optimizer and --compat exclude each other: the published",
@@ -264,7 +266,7 @@ def test_predictions_are_compared_with_a_function_and_solutions_are_converted(tm
 
 def test_help_names_the_pages_that_have_the_form_of_each_cluster_file(tmp_path: Path) -> None:
     text = re.sub(r"[│\s]+", "", run(tmp_path, "--help"))
-    for page, key in (("placement", "comm_channels"), ("place_graphs", "between")):
+    for page, key in (("machines", "comm_channels"), ("machines", "between")):
         assert f"docs/{page}.md" in text
         assert key in (Path(__file__).parents[2] / "docs" / f"{page}.md").read_text("utf-8")
 

@@ -50,9 +50,9 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     path = tmp_path_factory.mktemp("placed")
     (path / "two.json").write_text(cluster(2))
     (path / "four.json").write_text(cluster(4))
-    (path / "tight.json").write_text(cluster(2, memory="17.4MB"))
-    (path / "small.json").write_text(cluster(2, memory="17.3MB"))
-    (path / "tiny.json").write_text(cluster(2, memory="1MB"))
+    (path / "tight.json").write_text(cluster(2, memory_bytes=17.4e6))
+    (path / "small.json").write_text(cluster(2, memory_bytes=17.3e6))
+    (path / "tiny.json").write_text(cluster(2, memory_bytes=1e6))
     (path / "mixed.json").write_text(mixed("Intel i9-13900K"))
     own = {"name": "mine", "kind": "cpu", "fp32_tflops": 1.5, "memory_gbytes_per_s": 89.6, "memory_gbytes": 64}
     (path / "rated.json").write_text(mixed(own))
@@ -260,12 +260,12 @@ def test_starts_share_the_budget_and_the_best_counts(folder: Path) -> None:
     [
         (("gpt2.tide",), "a step is placed on a cluster: give its devices and links with --machine"),
         (
-            ("gpt2.tide", "--machine", "4xh100-sxm"),
-            "read as a cluster of devices and links (docs/place_graphs.md): No such file",
+            ("gpt2.tide", "--machine", "4xh100-sxm.json"),
+            "h100-sxm.json cannot be read: No such file",
         ),
         (
             ("gpt2.tide", "--machine", "net.json"),
-            "read as a cluster of devices and links (docs/place_graphs.md): unknown key 'layers'",
+            "read as a cluster of devices and links (docs/machines.md): unknown key 'layers'",
         ),
         (("gpt2.tide", "--machine", "two.json", "--compat"), "gpt2.tide is a captured step: --compat goes with a net"),
         (("gpt2.tide", "--machine", "two.json", "--batch", "4"), "--batch goes with a network"),

@@ -37,7 +37,7 @@ def test_a_sweep_says_each_size_and_direction_and_writes_the_cluster(
         assert 10**7 < rate < 10**13
         assert share == pytest.approx(rate / 16e9)
     assert len([*csv.reader(table.read_text().splitlines())]) == 7
-    (link,) = [each.link for each in load_cluster(to).connections]
+    (link,) = [each.link for each in load_cluster(to).channels]
     out, into = tables["fits"]["bytes_per_s"]
     assert float(link.bytes_per_s) == pytest.approx(into, rel=1e-3)
     assert float(link.in_bytes_per_s or 0) == pytest.approx(out, rel=1e-3)
@@ -56,7 +56,7 @@ def test_the_links_of_a_file_are_replaced_and_a_drive_is_measured_beside(
     text = run(capsys, "place", "links", *TINY, *links, "--machine", to, "--out", to)
     assert "ssd" in text
     assert f"wrote {to}" in text.replace("\n", "")
-    assert load_cluster(to).connections[0].link.bytes_per_s > 10**6
+    assert load_cluster(to).channels[0].link.bytes_per_s > 10**6
     assert json.loads(to.read_text())["devices"] == content["devices"]
 
 

@@ -28,7 +28,7 @@ def test_machines_stand_side_by_side_with_intervals_and_what_they_rest_on(folder
     full_name.cache_clear()
     code, printed, said = called(folder, "time", "mlp", *SIZES, *machines, "--json")
     assert code == 0
-    assert "note: h100 is taken for H100-SXM-80GB; write H100-PCIe-80GB if you mean that" in said
+    assert "note: h100 is taken for H100-SXM-80GB; write H100-PCIe-80GB or H100-96GB if you mean that" in said
     tables: Any = json.loads(printed)["sections"]["machines"]["tables"]
     found = tables["machines"]
     assert found["machine"] == ["8 x A100-SXM-80GB", "4 x H100-SXM-80GB", "T4"]

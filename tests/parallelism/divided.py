@@ -7,11 +7,10 @@ from typing import Any
 import torch
 
 from tensortide.graph import Graph, Named, Role, validate
-from tensortide.graph.collectives import moves_data
+from tensortide.graph.communication import group_of, moves_data
 from tensortide.parallelism.degrees import Degrees
 from tensortide.parallelism.pipeline import pipelined
 from tensortide.parallelism.rank_step import Coordinates, exchanging, rank_step
-from tensortide.parallelism.ranks import group_of
 from tensortide.parallelism.shared import Shared
 from tensortide.parallelism.tied import tied_stages
 from tests.parallelism.lockstep import Rank, World, drawn, shard

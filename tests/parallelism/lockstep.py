@@ -11,9 +11,9 @@ from typing import Any
 import torch
 
 from tensortide.graph import Graph, Role
+from tensortide.graph.communication import group_of
 from tensortide.graph.model import TENSOR, Const, OpView, Tensor
 from tensortide.parallelism.analysis import Analysis
-from tensortide.parallelism.ranks import group_of
 from tensortide.recorder.execute import arguments, function
 
 _COMBINED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {

@@ -6,6 +6,7 @@ import pytest
 
 from tensortide.errors import TensortideError
 from tensortide.graph import Call, Graph, Op, Phase, Role, Storage, Tensor
+from tensortide.graph.communication import payload_bytes
 from tensortide.graph.model import TENSOR
 from tensortide.parallelism.analysis import Analysis
 from tensortide.parallelism.axes import Axes
@@ -15,7 +16,6 @@ from tensortide.parallelism.local import LocalSizes
 from tensortide.parallelism.rules import rules
 from tensortide.parallelism.rules.table import rule
 from tensortide.parallelism.sites import Site
-from tensortide.timing.collectives.recorded import payload_bytes
 
 
 def sizes(axes: Axes, these: list[int]) -> list[int]:

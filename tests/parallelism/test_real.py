@@ -13,9 +13,8 @@ from torch import nn
 
 from tensortide import capture
 from tensortide.graph import Graph, Role
-from tensortide.graph.collectives import moves_data
+from tensortide.graph.communication import kind_of, moves_data, payload_bytes
 from tensortide.parallelism import Degrees, per_rank, product_flops
-from tensortide.timing.collectives.recorded import kind_of, payload_bytes
 
 RANKS, WIDTH, BATCH, SEQUENCE, HEADS = 4, 64, 8, 16, 8
 

@@ -8,7 +8,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from tensortide.placements import COMPAT, DeviceGraph, Net, Settings, read_device_graph, read_net
+from tensortide.placements import COMPAT, Cluster, Net, Settings, read_device_graph, read_net
 from tests.reference import reference_folder
 
 PLACEMENT = reference_folder() / "placement"
@@ -27,7 +27,7 @@ def net(name: str) -> Net:
 
 
 @functools.cache
-def cluster(name: str) -> DeviceGraph:
+def cluster(name: str) -> Cluster:
     return read_device_graph(EXPRIMO / "device_graphs" / f"{name}.json")
 
 

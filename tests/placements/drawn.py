@@ -9,8 +9,9 @@ from typing import Any
 
 from hypothesis import strategies as st
 
-from tensortide.placements import COMPAT, Channel, Device, DeviceGraph, Neighbour, Net, Settings
+from tensortide.placements import COMPAT, Cluster, Net, Settings
 from tensortide.placements.simulator.tables import Tables
+from tensortide.timing.clusters.device_graphs import DeviceGraph, GraphChannel, GraphDevice, Neighbour, as_cluster
 from tensortide.timing.paleo.layers import Entry
 
 
@@ -33,10 +34,10 @@ def nets(draw: st.DrawFn, most: int = 9) -> Net:
 
 
 @st.composite
-def clusters(draw: st.DrawFn, most: int = 4) -> DeviceGraph:
+def clusters(draw: st.DrawFn, most: int = 4) -> Cluster:
     """Two CPUs and perhaps more, channels of several speeds, each direction of a pair on any of them."""
     channels = tuple(
-        Channel(bandwidth=draw(st.sampled_from([1.0, 16.0, 128.0])), latency_us=draw(st.sampled_from([0.0, 5.0])))
+        GraphChannel(bandwidth=draw(st.sampled_from([1.0, 16.0, 128.0])), latency_us=draw(st.sampled_from([0.0, 5.0])))
         for _ in range(draw(st.integers(1, 3)))
     )
     count = draw(st.integers(2, most))
@@ -46,7 +47,7 @@ def clusters(draw: st.DrawFn, most: int = 4) -> DeviceGraph:
         neighbours = tuple(Neighbour(j, draw(st.integers(0, len(channels) - 1))) for j in others)
         speed = draw(st.sampled_from([1.0, 1.0, 7.0]))
         devices.append(
-            Device(
+            GraphDevice(
                 model=f"device {i}",
                 clock=1000 * speed,
                 peak_gflops=100 * speed,
@@ -56,15 +57,15 @@ def clusters(draw: st.DrawFn, most: int = 4) -> DeviceGraph:
                 neighbours=neighbours,
             )
         )
-    return DeviceGraph("drawn", channels, tuple(devices))
+    return as_cluster(DeviceGraph(channels, tuple(devices)), "drawn")
 
 
 @st.composite
-def rings(draw: st.DrawFn) -> DeviceGraph:
+def rings(draw: st.DrawFn) -> Cluster:
     """Devices and switches in a ring, linked one way or both, so that most transfers take a route of several hops."""
     count = draw(st.integers(3, 5))
     channels = tuple(
-        Channel(
+        GraphChannel(
             bandwidth=draw(st.sampled_from([1.0, 16.0])),
             latency_us=draw(st.sampled_from([0.0, 5.0])),
             duplex=draw(st.booleans()),
@@ -75,7 +76,7 @@ def rings(draw: st.DrawFn) -> DeviceGraph:
     for i in range(count):
         ways = [(i + 1) % count, (i - 1) % count][: draw(st.integers(1, 2))]
         devices.append(
-            Device(
+            GraphDevice(
                 model=f"device {i}",
                 clock=1000,
                 peak_gflops=100,
@@ -84,7 +85,7 @@ def rings(draw: st.DrawFn) -> DeviceGraph:
                 neighbours=tuple(Neighbour(j, draw(st.integers(0, 1))) for j in ways),
             )
         )
-    return DeviceGraph("ring", channels, tuple(devices))
+    return as_cluster(DeviceGraph(channels, tuple(devices)), "ring")
 
 
 @st.composite

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from pathlib import Path
 from typing import Any
@@ -26,11 +27,19 @@ def write(folder: Path, devices: list[dict[str, Any]], channels: int = 1, **more
     return path
 
 
+def is_sound(path: Path) -> bool:
+    read_device_graph(path, faulty=True)
+    try:
+        read_device_graph(path)
+    except TensortideError:
+        return False
+    return True
+
+
 def test_all_given_graphs_but_one_are_sound() -> None:
     files = sorted((EXPRIMO / "device_graphs").glob("*.json"))
     assert len(files) == 15
-    faulty = [path.stem for path in files if read_device_graph(path, faulty=True).faults()]
-    assert faulty == ["colocrl-2"]
+    assert [path.stem for path in files if not is_sound(path)] == ["colocrl-2"]
 
 
 def test_the_faulty_graph_is_reported_and_read_where_faults_are_accepted() -> None:
@@ -38,7 +47,8 @@ def test_the_faulty_graph_is_reported_and_read_where_faults_are_accepted() -> No
     with pytest.raises(TensortideError, match=message):
         read_device_graph(graph_file("colocrl-2"))
     faulty = read_device_graph(graph_file("colocrl-2"), faulty=True)
-    assert (faulty.one_way(), faulty.missing()) == (((0, 2),), ((2, 0),))
+    ways = {(link.source, link.target) for link in faulty.links}
+    assert {*itertools.permutations(range(3), 2)} - ways == {(2, 0)}
     assert simulate(net("mnist"), faulty, [1] * 9, PUBLISHED).makespan > 0
     with pytest.raises(TensortideError, match=r"no link leads from device 2 \(NVIDIA K80\) to device 0 \(Intel Xeon"):
         simulate(net("mnist"), faulty, [2] * 5 + [0] * 4, PUBLISHED)
@@ -74,7 +84,8 @@ def test_a_key_that_is_misspelt_is_refused(
 
 def test_each_way_of_a_pair_has_its_channel() -> None:
     malvik = read_device_graph(graph_file("malvik"))
-    assert (malvik.link(1, 2), malvik.link(2, 1), malvik.link(1, 1)) == (0, 1, None)
+    channels = {(link.source, link.target): link.channel for link in malvik.links}
+    assert (channels[1, 2], channels[2, 1], channels.get((1, 1))) == (0, 1, None)
     assert malvik.placeable == (0, 1, 2)
 
 
@@ -84,7 +95,7 @@ WRONG: dict[str, tuple[list[dict[str, Any]], dict[str, Any], str]] = {
     "itself": ([device((0, 0), (1, 0)), device((0, 0))], {}, "device 0 lists itself"),
     "twice": ([device((1, 0), (1, 0)), device((0, 0))], {}, "device 0 lists neighbour 1 2 times"),
     "alone": ([device((1, 0)), device((0, 0)), device()], {}, "device 2 is connected to no other"),
-    "bandwidth": ([device((1, 0)), device((0, 0))], {"bandwidth": 0}, "channel 0: a bandwidth is above zero"),
+    "bandwidth": ([device((1, 0)), device((0, 0))], {"bandwidth": 0}, "channel 0: a bandwidth is 8e-06 to"),
     "rate": (
         [device((1, 0), clock=-1), device((0, 0))],
         {},
@@ -93,7 +104,7 @@ WRONG: dict[str, tuple[list[dict[str, Any]], dict[str, Any], str]] = {
     "memory": ([device((1, 0), memory=-4), device((0, 0))], {}, "device 0: memory is -4.0"),
     "endless": ([device((1, 0)), device((0, 0), memory=1e308)], {}, r"device 1: memory is 1e\+308: 0 GB to 1e\+09 GB"),
     "type": ([device((1, 0), type="tpu"), device((0, 0))], {}, "Invalid enum value 'tpu' - at `\\$.devices"),
-    "none": ([], {}, "the device graph has no device that runs layers"),
+    "none": ([], {}, "the cluster 'graph' has no devices"),
 }
 
 

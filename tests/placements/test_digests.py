@@ -11,9 +11,8 @@ import pytest
 
 from tensortide.errors import PlacementError
 from tensortide.executors import Where
-from tensortide.placements import ACCURATE, DeviceGraph, NetProblem, PartitionProblem, Settings, read_workload
+from tensortide.placements import ACCURATE, Cluster, NetProblem, PartitionProblem, Settings, read_workload
 from tensortide.placements.graphs import GraphProblem, MicroBatchSchedule, units_of
-from tensortide.placements.graphs.machine import DeviceCluster
 from tensortide.placements.graphs.tables import step_of
 from tensortide.placements.search import algorithm
 from tensortide.placements.search.groups import grouped
@@ -43,30 +42,28 @@ CHANGES: list[dict[str, Any]] = [
 ]
 
 
-def problem(machine: DeviceGraph = MACHINE, **settings: Any) -> NetProblem:
+def problem(machine: Cluster = MACHINE, **settings: Any) -> NetProblem:
     return NetProblem(net("mnist"), machine, replace(BASE, **settings))
 
 
-def with_channels(**more: Any) -> DeviceGraph:
-    channels = tuple(msgspec.structs.replace(channel, **more) for channel in MACHINE.channels)
+def with_channels(**more: Any) -> Cluster:
+    """The cluster with other channels; ``latency_ns`` is that of their links."""
+    latency = {"latency_ns": more.pop("latency_ns")} if "latency_ns" in more else {}
+    channels = tuple(
+        msgspec.structs.replace(channel, link=replace(channel.link, **latency), **more) for channel in MACHINE.channels
+    )
     return msgspec.structs.replace(MACHINE, channels=channels)
 
 
-def shared() -> DeviceGraph:
+def shared() -> Cluster:
     """The cluster with every link on channel 0."""
-    devices = tuple(
-        msgspec.structs.replace(
-            each,
-            neighbours=tuple(msgspec.structs.replace(neighbour, comm_channel=0) for neighbour in each.neighbours),
-        )
-        for each in MACHINE.devices
-    )
-    return msgspec.structs.replace(MACHINE, devices=devices)
+    links = tuple(msgspec.structs.replace(each, channel=0) for each in MACHINE.links)
+    return msgspec.structs.replace(MACHINE, links=links)
 
 
 def test_every_setting_and_every_channel_makes_another_problem() -> None:
     found = [problem().digest, *(problem(**change).digest for change in CHANGES)]
-    found += [problem(one).digest for one in (shared(), with_channels(duplex=True), with_channels(latency_us=9.0))]
+    found += [problem(one).digest for one in (shared(), with_channels(duplex=True), with_channels(latency_ns=9000))]
     found += [NetProblem(net("mnist"), MACHINE, BASE, where=[2, 1, 0]).digest]
     assert len(set(found)) == len(found) == len(CHANGES) + 5
     assert problem().digest == problem().digest
@@ -79,7 +76,7 @@ def test_groups_are_part_of_a_problem() -> None:
 
 
 def test_the_schedule_the_machine_and_pins_are_part_of_a_step() -> None:
-    def of(machine: DeviceCluster, schedule: MicroBatchSchedule | None = None, **pins: int) -> GraphProblem:
+    def of(machine: Cluster, schedule: MicroBatchSchedule | None = None, **pins: int) -> GraphProblem:
         graph = pipeline(3)
         step = step_of(units_of(graph), machine, [pipeline_ns(graph, 10, 20)] * 3)
         return GraphProblem(step, schedule, {int(key[1:]): device for key, device in pins.items()})

@@ -9,17 +9,9 @@ from typing import Any
 import pytest
 
 from tensortide.errors import TensortideError
-from tensortide.placements import (
-    Device,
-    DeviceGraph,
-    Net,
-    named_placement,
-    read_assignment,
-    read_net,
-    simulate,
-    write_assignment,
-)
+from tensortide.placements import Net, named_placement, read_assignment, read_net, simulate, write_assignment
 from tensortide.placements.nets import expand
+from tensortide.timing.clusters.device_graphs import DeviceGraph, GraphDevice, as_cluster
 from tensortide.timing.paleo.layers import Entry
 from tests.placements.cases import EXPRIMO, PUBLISHED, cluster, net
 
@@ -109,7 +101,8 @@ def test_assignment_maps_of_several_nets_say_what_they_leave(tmp_path: Path) -> 
 
 def test_assignment_maps_have_the_names_of_devices_that_have_some(tmp_path: Path) -> None:
     alex, path = net("alex_v2"), tmp_path / "map.json"
-    two = DeviceGraph("two", (), (Device(model="K80", id="left"), Device(model="K80", id="right")))
+    parts = tuple(GraphDevice(model="K80", id=name, clock=1, peak_gflops=1) for name in ("left", "right"))
+    two = as_cluster(DeviceGraph((), parts), "two")
     devices = [(number % 2,) if number else (0, 1) for number in range(15)]
     write_assignment(path, alex, devices, two)
     written = json.loads(path.read_text())

@@ -8,18 +8,8 @@ import numpy as np
 import pytest
 
 from tensortide.errors import TensortideError
-from tensortide.placements import (
-    ACCURATE,
-    COMPAT,
-    Channel,
-    Device,
-    DeviceGraph,
-    Neighbour,
-    Net,
-    OpTimes,
-    Simulation,
-    simulate,
-)
+from tensortide.placements import ACCURATE, COMPAT, Cluster, Net, OpTimes, Simulation, simulate
+from tensortide.timing.clusters.device_graphs import DeviceGraph, GraphChannel, GraphDevice, Neighbour, as_cluster
 from tensortide.timing.paleo.layers import Entry
 
 DATA = Entry(type="Input", tensor=(1, 250_000))
@@ -37,15 +27,15 @@ CROSS = Net(
         "b": Entry(type="Softmax", parents=("right",)),
     },
 )
-SLOW = Channel(bandwidth=8)
+SLOW = GraphChannel(bandwidth=8)
 
 
-def machine(links: dict[tuple[int, int], int], *channels: Channel, switches: tuple[int, ...] = ()) -> DeviceGraph:
+def machine(links: dict[tuple[int, int], int], *channels: GraphChannel, switches: tuple[int, ...] = ()) -> Cluster:
     """Devices with such links, each way of a pair."""
     count = 1 + max(max(pair) for pair in links)
     both = links | {(j, i): channel for (i, j), channel in links.items()}
     devices = [
-        Device(
+        GraphDevice(
             model=f"d{i}",
             clock=1000,
             peak_gflops=1,
@@ -55,14 +45,14 @@ def machine(links: dict[tuple[int, int], int], *channels: Channel, switches: tup
         )
         for i in range(count)
     ]
-    return DeviceGraph("by hand", channels, tuple(devices))
+    return as_cluster(DeviceGraph(channels, tuple(devices)), "by hand")
 
 
 STAR = machine({(0, 1): 0, (0, 2): 1, (1, 2): 1}, SLOW, SLOW)
 PAIR = machine({(0, 1): 0}, SLOW)
 
 
-def run(net: Net, cluster: DeviceGraph, place: list[int], **options: Any) -> Simulation:
+def run(net: Net, cluster: Cluster, place: list[int], **options: Any) -> Simulation:
     """Every layer takes a millisecond, forward and backward."""
     ones = np.ones((len(net.order), len(cluster.devices)))
     settings = {"include_backward": False, "mode": ACCURATE, **options}
@@ -83,7 +73,7 @@ def test_transfers_queue_on_their_channel_or_on_the_bus_of_the_sender() -> None:
 
 
 def test_latency_counts_in_accurate_mode_alone() -> None:
-    late = machine({(0, 1): 0}, Channel(bandwidth=8, latency_us=500))
+    late = machine({(0, 1): 0}, GraphChannel(bandwidth=8, latency_us=500))
     assert run(CHAIN, late, [0, 1]).makespan == pytest.approx(3.5)
     compat = run(CHAIN, late, [0, 1], mode=COMPAT)
     assert compat.makespan == pytest.approx(2 + 1e6 / 2**30 * 1000)
@@ -91,7 +81,7 @@ def test_latency_counts_in_accurate_mode_alone() -> None:
 
 
 def test_duplex_channels_carry_both_directions_at_once() -> None:
-    both = machine({(0, 1): 0}, Channel(bandwidth=8, duplex=True))
+    both = machine({(0, 1): 0}, GraphChannel(bandwidth=8, duplex=True))
     assert run(CROSS, PAIR, [0, 1, 1, 0]).makespan == pytest.approx(4)
     assert run(CROSS, both, [0, 1, 1, 0]).makespan == pytest.approx(3)
     assert run(CROSS, both, [0, 1, 1, 0], mode=COMPAT).makespan > 3.8
@@ -109,7 +99,7 @@ def test_without_a_link_data_are_routed_over_other_devices() -> None:
 
 def test_a_switch_passes_data_on_as_they_arrive() -> None:
     even = machine({(0, 1): 0, (1, 2): 1}, SLOW, SLOW, switches=(1,))
-    slower = machine({(0, 1): 0, (1, 2): 1}, SLOW, Channel(bandwidth=4), switches=(1,))
+    slower = machine({(0, 1): 0, (1, 2): 1}, SLOW, GraphChannel(bandwidth=4), switches=(1,))
     assert run(CHAIN, even, [0, 2]).makespan == pytest.approx(3)
     assert run(CHAIN, slower, [0, 2]).makespan == pytest.approx(4)
     with pytest.raises(TensortideError, match=r"layer 'a' is placed on device 1, a switch"):
@@ -146,7 +136,7 @@ def test_training_holds_gradients_and_the_state_of_the_optimizer() -> None:
 
 
 def test_over_use_is_a_penalty_or_a_failure() -> None:
-    small = DeviceGraph("small", PAIR.channels, tuple(device_of(memory) for memory in (1e-4, 1)))
+    small = as_cluster(DeviceGraph((SLOW,), tuple(device_of(memory) for memory in (1e-4, 1))), "small")
     free = run(CHAIN, small, [0, 0], mode=COMPAT)
     over = 10**6 - 1e5
     assert (free.score, free.over_use, free.fits) == (-1, (over, 0), False)
@@ -156,8 +146,8 @@ def test_over_use_is_a_penalty_or_a_failure() -> None:
     assert half.over_use == (0, 500_000)
 
 
-def device_of(memory: float) -> Device:
-    return Device(model="d", clock=1, peak_gflops=1, memory=memory, neighbours=())
+def device_of(memory: float) -> GraphDevice:
+    return GraphDevice(model="d", clock=1, peak_gflops=1, memory=memory, neighbours=())
 
 
 @pytest.mark.parametrize(

@@ -114,7 +114,7 @@ def test_shared_layers_are_expanded_as_published(number: int) -> None:
 
 def test_times_of_layers_are_the_published_ones() -> None:
     graphs = ("malvik", "cluster2", "colocrl-4")
-    devices = {device.model: (name, i) for name in graphs for i, device in enumerate(cluster(name).devices)}
+    devices = {device.row.name: (name, i) for name in graphs for i, device in enumerate(cluster(name).devices)}
     tables = published("op_times")["ops"]
     assert len(tables) == 20
     for key, rows in tables.items():

@@ -13,26 +13,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tensortide.placements import (
-    ACCURATE,
-    COMPAT,
-    DeviceGraph,
-    Neighbour,
-    Net,
-    NetProblem,
-    Settings,
-    Simulation,
-    simulate,
-)
+from tensortide.placements import ACCURATE, COMPAT, Cluster, Net, NetProblem, Settings, Simulation, simulate
 from tensortide.placements.simulator import python_kernel
 from tensortide.placements.simulator.layout import Reader
+from tensortide.timing.clusters import ClusterLink
 from tests.placements.cases import PUBLISHED
 from tests.placements.cases import cluster as published_cluster
 from tests.placements.cases import net as published_net
 from tests.placements.drawn import Literal, clusters, nets, published_settings, rings
 
 
-def drawn_placement(data: st.DataObject, net: Net, cluster: DeviceGraph) -> tuple[int, ...]:
+def drawn_placement(data: st.DataObject, net: Net, cluster: Cluster) -> tuple[int, ...]:
     devices = st.integers(0, len(cluster.devices) - 1)
     return tuple(data.draw(st.lists(devices, min_size=len(net.order), max_size=len(net.order))))
 
@@ -49,7 +40,7 @@ def assert_plain_agrees(found: Simulation) -> None:
 
 @given(nets(), clusters(), published_settings(), st.data())
 def test_kernel_and_plain_python_follow_the_published_rules(
-    net: Net, cluster: DeviceGraph, settings: Settings, data: st.DataObject
+    net: Net, cluster: Cluster, settings: Settings, data: st.DataObject
 ) -> None:
     place = drawn_placement(data, net, cluster)
     found = simulate(net, cluster, place, settings)
@@ -61,7 +52,7 @@ def test_kernel_and_plain_python_follow_the_published_rules(
 
 
 @given(nets(), clusters(), st.data())
-def test_kernel_and_plain_python_agree_on_every_option(net: Net, cluster: DeviceGraph, data: st.DataObject) -> None:
+def test_kernel_and_plain_python_agree_on_every_option(net: Net, cluster: Cluster, data: st.DataObject) -> None:
     batches = data.draw(st.integers(1, 4))
     rank = st.lists(st.sampled_from([0.0, 1.0, 2.0]), min_size=len(net.order), max_size=len(net.order)).map(tuple)
     settings = Settings(
@@ -88,7 +79,7 @@ def test_kernel_and_plain_python_agree_on_every_option(net: Net, cluster: Device
 
 @given(nets(), rings(), st.sampled_from([None, 5.7]), st.data())
 def test_kernel_and_plain_python_agree_on_routes(
-    net: Net, cluster: DeviceGraph, overhead: float | None, data: st.DataObject
+    net: Net, cluster: Cluster, overhead: float | None, data: st.DataObject
 ) -> None:
     devices = st.sampled_from(cluster.placeable)
     place = data.draw(st.lists(devices, min_size=len(net.order), max_size=len(net.order)))
@@ -119,7 +110,7 @@ def assert_conserves(found: Simulation) -> None:
 
 
 @given(nets(most=6), clusters(most=3))
-def test_bounds_hold_for_every_placement(net: Net, cluster: DeviceGraph) -> None:
+def test_bounds_hold_for_every_placement(net: Net, cluster: Cluster) -> None:
     problem = NetProblem(net, cluster, replace(PUBLISHED, batches=2, pipeline_batches=2))
     rows = np.array(list(itertools.product(range(len(cluster.devices)), repeat=len(net.order))))
     scores, over = problem.evaluate(rows)
@@ -129,14 +120,12 @@ def test_bounds_hold_for_every_placement(net: Net, cluster: DeviceGraph) -> None
 
 
 @given(nets(), clusters(), st.data())
-def test_like_devices_may_change_places(net: Net, cluster: DeviceGraph, data: st.DataObject) -> None:
+def test_like_devices_may_change_places(net: Net, cluster: Cluster, data: st.DataObject) -> None:
     place = drawn_placement(data, net, cluster)
     count = len(cluster.devices)
-    devices = tuple(
-        msgspec.structs.replace(cluster.devices[0], neighbours=tuple(Neighbour(j, 0) for j in range(count) if j != i))
-        for i in range(count)
-    )
-    alike = DeviceGraph(cluster.name, cluster.channels[:1], devices)
+    devices = tuple(msgspec.structs.replace(cluster.devices[0], name=str(i)) for i in range(count))
+    links = tuple(ClusterLink(i, j, 0) for i, j in itertools.permutations(range(count), 2))
+    alike = Cluster(cluster.name, devices, links, cluster.channels[:1])
     last = len(alike.devices) - 1
     swapped = tuple(last - device for device in place)
     one, other = (simulate(net, alike, each, PUBLISHED, ties="fifo", batch_size=None) for each in (place, swapped))

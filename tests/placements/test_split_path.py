@@ -10,22 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tensortide.placements import (
-    ACCURATE,
-    COMPAT,
-    Channel,
-    Device,
-    DeviceGraph,
-    Neighbour,
-    Net,
-    NetProblem,
-    OpTimes,
-    Settings,
-)
+from tensortide.compiled import IS_COMPILED
+from tensortide.placements import ACCURATE, COMPAT, Net, NetProblem, OpTimes, Settings
 from tensortide.placements.simulator import split_path
 from tensortide.placements.simulator.detours import detours, longest_path
 from tensortide.placements.simulator.pieces import least_peaks
-from tensortide.plans.compiled import IS_COMPILED
+from tensortide.timing.clusters.device_graphs import DeviceGraph, GraphChannel, GraphDevice, Neighbour, as_cluster
 from tensortide.timing.paleo.layers import Entry
 from tests.placements.cases import cluster, net
 from tests.placements.drawn import clusters, nets, rings
@@ -84,12 +74,12 @@ def tight(seed: int) -> NetProblem:
         memory_penalization_factor=float(rng.choice([1e-6, 1.0])),
         mode=COMPAT if rng.random() < 0.5 else ACCURATE,
     )
-    channels = tuple(Channel(bandwidth=float(rng.choice([1, 4, 16])), duplex=rng.random() < 0.5) for _ in range(9))
+    channels = tuple(GraphChannel(bandwidth=float(rng.choice([1, 4, 16])), duplex=rng.random() < 0.5) for _ in range(9))
     bus, clock = bool(rng.random() < 0.5), float(rng.choice([1e-3, 1000]))
 
     def problem(memory: list[float]) -> NetProblem:
         parts = tuple(
-            Device(
+            GraphDevice(
                 model=f"device {one}",
                 clock=clock,
                 peak_gflops=100,
@@ -101,7 +91,7 @@ def tight(seed: int) -> NetProblem:
             for one in range(devices)
         )
         times = OpTimes(forward, backward, 0.3 * forward)
-        return NetProblem(layers, DeviceGraph("tight", channels, parts), settings, times=times)
+        return NetProblem(layers, as_cluster(DeviceGraph(channels, parts), "tight"), settings, times=times)
 
     needed = float(problem([1.0] * devices).memory.sum()) / 1e9
     return problem([needed * float(rng.choice([0.3, 0.5, 0.7, 0.9, 1.3])) for _ in range(devices)])
@@ -120,7 +110,9 @@ def figures(name: str, graph: str, batches: int = 1, in_flight: int = 1, gpu_gb:
     """A published problem: batch 128, p .9, q .25, 1 ms for a byte over memory."""
     found = cluster(graph)
     if gpu_gb is not None:
-        devices = (msgspec.structs.replace(one, memory=gpu_gb) if one.type == "gpu" else one for one in found.devices)
+        gpus = {one.name for one in found.devices if one.row.kind == "gpu"}
+        less = {"capacity_bytes": int(gpu_gb * 1e9)}
+        devices = (msgspec.structs.replace(one, **less) if one.name in gpus else one for one in found.devices)
         found = msgspec.structs.replace(found, devices=tuple(devices))
     settings = Settings(
         batch_size=128,
@@ -172,7 +164,7 @@ def test_the_layer_in_the_middle_waits_for_those_before_it_alone() -> None:
 
 
 def test_memory_that_one_device_lacks_splits_the_path() -> None:
-    devices = tuple(msgspec.structs.replace(one, memory=0.0025) for one in PAIR.devices)
+    devices = tuple(msgspec.structs.replace(one, capacity_bytes=2_500_000) for one in PAIR.devices)
     small = msgspec.structs.replace(PAIR, devices=devices)
     more = {"b": Entry(type="Softmax", parents=("a",)), "c": Entry(type="Softmax", parents=("b",))}
     layers, fours = Net("chain", {**CHAIN.entries, **more}), np.full((4, 2), 4.0)

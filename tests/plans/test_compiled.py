@@ -16,14 +16,14 @@ from typing import Any
 
 import pytest
 
-from tensortide.plans.compiled import IS_COMPILED, compiling_s
+from tensortide.compiled import IS_COMPILED, compiling_s
 from tensortide.sealed import is_whole, seal
 from tests.marks import some_slow
 
 pytestmark = pytest.mark.skipif(not IS_COMPILED, reason="nothing is compiled without Numba")
 
 KERNEL = """
-from tensortide.plans.compiled import compiled, entry
+from tensortide.compiled import compiled, entry
 from tests.marks import some_slow
 from tests.plans.test_compiled import imported
 

@@ -13,7 +13,7 @@ from tensortide.collector import no_collection
 
 Name = tuple[str, str]
 """A module, and a name in it."""
-COMPILED = "tensortide.plans.compiled"
+COMPILED = "tensortide.compiled"
 PARTS, ENTRIES = ("compiled", "making_arrays"), ("entry", "entry_making_arrays", "entry_with")
 
 

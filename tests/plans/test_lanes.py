@@ -34,7 +34,7 @@ SECOND: Steps = (Receive(0, 0), Receive(1, 0), Compute(1))
 
 
 def test_a_legal_plan_says_where_storages_are_at_home() -> None:
-    assert check_lanes(plan(FIRST, SECOND), chain()) == {0: 0, 1: 0, 2: 1}
+    assert check_lanes(plan(FIRST, SECOND), chain()).home == {0: 0, 1: 0, 2: 1}
 
 
 def test_a_copy_may_be_evicted_and_sent_again() -> None:

@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import functools
 import warnings
+from pathlib import Path
 
 import pytest
 import torch
 import torch.distributed as dist
 
-from tensortide.graph.collectives import COLLECTIVES, COMMUNICATION
-from tensortide.run.operators import Operator
+from tensortide.graph.collectives import COLLECTIVES
+from tensortide.graph.communication import COMMUNICATION, OPS, SYMMETRIC, find
+from tensortide.run.operators import Operator, refusal
+from tests.run.collective_semantics import expected
 from tests.run.ranks import Ranks
 
 pytestmark = pytest.mark.skipif(not dist.is_gloo_available(), reason="needs gloo")
-
-REFUSED = {"symm_mem"}
-"""Namespaces of ops that write the memory of other processes."""
 
 NEWER = {"fsdp::chunk_cat_mixed_dtype", "fsdp::record_grad_output_stream"}
 """Ops with a row that PyTorch has since 2.15."""
@@ -38,21 +38,23 @@ def schemas() -> dict[str, torch._C.FunctionSchema]:
 def test_every_op_has_a_row_or_is_refused() -> None:
     known = schemas()
     assert {name.partition("::")[0] for name in known} == COMMUNICATION
-    found = {name for name in known if name.partition("::")[0] not in REFUSED}
-    assert (found - UNTRIED) | NEWER == COLLECTIVES.keys()
+    found = {name for name in known if name.partition("::")[0] != SYMMETRIC}
+    assert (found - UNTRIED) | NEWER == {name for name in OPS if name.partition("::")[0] != SYMMETRIC}
 
 
-@pytest.mark.parametrize("name", COLLECTIVES)
+@pytest.mark.parametrize("name", OPS)
 def test_rows_name_arguments(name: str) -> None:
     known = schemas()
-    if name in NEWER and name not in known:
+    if name not in known and (name in NEWER or name.startswith(f"{SYMMETRIC}::")):
         pytest.skip("this PyTorch does not have it")
     arguments = {argument.name for argument in known[name].arguments}
-    row = COLLECTIVES[name]
+    row = OPS[name]
     assert arguments.issuperset(row.writes)
     assert not (row.writes and row.by_parts)
     namespace, _, op = name.partition("::")
-    if not row.by_parts:
+    if namespace == SYMMETRIC:
+        assert "communicates" in refusal(getattr(torch.ops.symm_mem, op).default)
+    elif not row.by_parts:
         operator = Operator(getattr(getattr(torch.ops, namespace), op).default)
         assert [written for _, written in operator.written] == list(row.writes)
         assert not operator.repeatable
@@ -61,10 +63,41 @@ def test_rows_name_arguments(name: str) -> None:
 def test_what_backends_change_is_what_the_table_says(two: Ranks) -> None:
     one, other = two.call("tests.run.collective_calls:changed")
     changes = {op: set(one.get(op, ())) | set(other.get(op, ())) for op in one.keys() | other.keys()}
-    assert changes == {op: set(COLLECTIVES[op].writes) for op in changes}
+    assert changes == {op: set(OPS[op].writes) for op in changes}
     rare = {"c10d::monitored_barrier_", "c10d::check_for_nan", "c10d::allreduce_coalesced_"}
     rare |= {"c10d::allgather_coalesced_", "c10d::reduce_scatter_tensor_coalesced_"}
-    assert {name for name in COLLECTIVES if name.startswith("c10d::")} - changes.keys() <= rare
+    assert {name for name in OPS if name.startswith("c10d::")} - changes.keys() <= rare
+
+
+def assert_true_of_gloo(ranks: Ranks) -> None:
+    """What each rank holds after the real op is what its row says."""
+    answers = ranks.call("tests.run.collective_semantics:results")
+    assert {COLLECTIVES[name].name for name in answers[0]} == COLLECTIVES.keys() - {"permute", "barrier"}
+    for name in answers[0]:
+        row = COLLECTIVES[name]
+        for rank, needed in enumerate(expected(row, ranks.world)):
+            for result in answers[rank][name]:
+                assert result == needed, (name, rank)
+
+
+def test_ranks_hold_what_the_table_says(two: Ranks) -> None:
+    assert_true_of_gloo(two)
+
+
+def test_titles_of_the_profiler_are_found(two: Ranks) -> None:
+    found = {title: find(title) for titles in two.call("tests.run.collective_semantics:titles") for title in titles}
+    assert None not in found.values(), found
+    ran = {row.name for row in found.values() if row is not None}
+    assert ran >= COLLECTIVES.keys() - {"permute", "reduce_scatter"}  # which gloo makes of others
+
+
+@pytest.mark.slow
+def test_three_ranks_hold_what_the_table_says(tmp_path: Path) -> None:
+    three = Ranks(3, tmp_path)
+    try:
+        assert_true_of_gloo(three)
+    finally:
+        three.close()
 
 
 @pytest.fixture(params=[True, False], ids=["compiled", "python"])

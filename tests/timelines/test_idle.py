@@ -121,14 +121,14 @@ def test_wrong_durations() -> None:
 
 @pytest.mark.parametrize(
     ("text", "rate", "latency"),
-    [("25GB/s", 25 * 10**9, 45_000), ("2 GiB/s, 7.5us", 2**31, 7500), ("1e9", 10**9, 45_000)],
+    [("25GB/s", 25 * 10**9, 45_000), ("2 GiB/s, 7.5us", 2**31, 7500), ("1e9B/s", 10**9, 45_000)],
 )
 def test_links_of_ones_own(text: str, rate: int, latency: int) -> None:
     made = link(text)
     assert (made.bytes_per_s, made.latency_ns) == (Fraction(rate), latency)
 
 
-@pytest.mark.parametrize("text", ["", "pcie9", "0", "GB/s", "5GB/s,", "-1GB/s", "5GB/s,3ms"])
+@pytest.mark.parametrize("text", ["", "pcie9", "0", "GB/s", "5GB/s,", "1e9", "25G", "900B/s", "-1GB/s", "5GB/s,3ms"])
 def test_what_is_no_link(text: str) -> None:
     with pytest.raises(TensortideError, match="no link is called"):
         link(text)

@@ -12,18 +12,18 @@ from operator import sub
 from pathlib import Path
 from typing import Any
 
-from tensortide.timing import paleo
-from tensortide.timing.paleo.scaling import Collective, Mode
+from tensortide.timing import Device, paleo
+from tensortide.timing.paleo.scaling import Exchange, Mode
 
 Pairs = Iterator[tuple[float, float]]
 
 FILES = {"resnet50": "resnet50_fork", "mnist": "mnist_fork"}
 """Files of networks that are not called as in the tables."""
-SENT: tuple[Collective, ...] = ("OneToAll", "TreeAllReduce", "ButterflyAllReduce")
+SENT: tuple[Exchange, ...] = ("OneToAll", "TreeAllReduce", "ButterflyAllReduce")
 """The collectives of the demo table, in its order."""
 OTHER_DEVICES = {
-    "Intel Xeon Gold 6132": paleo.PaleoDevice("Xeon", 1800, 76.8, 145600),
-    "NVIDIA Tesla V100": paleo.PaleoDevice("V100", 14000, 900, 1312),
+    "Intel Xeon Gold 6132": Device(name="Xeon", fp32_tflops=1.8, memory_gbytes_per_s=76.8, boost_mhz=145600),
+    "NVIDIA Tesla V100": Device(name="V100", fp32_tflops=14, memory_gbytes_per_s=900, boost_mhz=1312),
     "Intel Core i7 5930K": paleo.DEVICES["CPU_I7"],
     "NVIDIA Titan X": paleo.DEVICES["TITAN_X"],
     "NVIDIA K80": paleo.DEVICES["K80"],

@@ -290,4 +290,4 @@ def _collectives(name: str, kind: str, measured: list[tuple[int, int, float]]) -
     row = device(name)
     ranks, nbytes, ns = np.array(sorted(measured), dtype=float).T
     assert row.intra_link_gbytes_per_s is not None
-    return Collectives(row.name, kind, fabric(row), row.intra_link_gbytes_per_s, ranks, nbytes, ns)
+    return Collectives(row.name, kind, fabric(row.intra_link), row.intra_link_gbytes_per_s, ranks, nbytes, ns)

@@ -68,7 +68,7 @@ def test_a_name_that_leaves_open_what_counts_is_an_error_with_near_names(name: s
 @pytest.mark.parametrize(
     ("name", "row", "others"),
     [
-        ("h100", "H100-SXM-80GB", ("H100-PCIe-80GB",)),
+        ("h100", "H100-SXM-80GB", ("H100-PCIe-80GB", "H100-96GB")),
         ("A100", "A100-SXM-80GB", ("A100-SXM-40GB", "A100-PCIe-80GB", "A100-PCIe-40GB")),
         ("h100-sxm", "H100-SXM-80GB", ()),
         ("NVIDIA H100 PCIe", "H100-PCIe-80GB", ()),
@@ -148,7 +148,7 @@ def test_matrix_units_that_compute_in_fp32_have_a_rate_of_their_own() -> None:
 
 
 def test_the_catalogue_is_whole_and_plausible() -> None:
-    assert len(catalogue()) == len({d.name for d in catalogue()}) == 66
+    assert len({d.name for d in catalogue()}) == len(catalogue())
     for known in catalogue():
         assert known.memory_gbytes_per_s > 0
         assert known.compute_source
@@ -171,12 +171,13 @@ def test_the_catalogue_is_whole_and_plausible() -> None:
 def test_every_source_that_a_row_names_is_explained() -> None:
     sources = importlib.resources.files("tensortide.timing").joinpath("devices_sources.txt").read_text("utf-8")
     known_by = ["MLE", "NET", "AIC", "LLA", "NS", "HAB", "PAL", "T213", "GCP", "WEB", "DER", "DOC", "LOCAL"]
-    codes = {*known_by, "ARCH", "LLM-Viewer"}
+    codes = {*known_by, "ARCH", "LLM-Viewer", "TT", "JUP", "AZU", "DGX1", "P2P"}
     for code in codes:
         assert f"\n{code}" in sources
     for known in catalogue():
         assert any(code in known.compute_source for code in codes)
         assert any(code in known.memory_source for code in codes)
+        assert bool(known.wiring) == any(code in known.wiring_source for code in codes)
 
 
 @pytest.mark.parametrize("figure", ["memory_gbytes_per_s", "bf16_tflops", "compute_units", "l2_mbytes", "tdp_watts"])
@@ -204,3 +205,48 @@ def test_what_a_program_can_use_of_a_card_is_less_than_it_is_sold_with() -> None
         if known.kind == "gpu":
             assert 0.8 < _of_gib(known.usable_bytes, known.memory_gbytes) < 1
     assert device("Intel i9-13900K").usable_bytes is None
+
+
+ADDED = ("RTX 3060", "RTX 4060", "TITAN RTX", "H100-96GB")
+
+
+@pytest.mark.parametrize("name", ADDED)
+def test_a_card_has_every_fact_that_its_architecture_can_have(name: str) -> None:
+    card = device(name)
+    unknown = {field for field in Device.__struct_fields__ if getattr(card, field) in (None, "", ())}
+    turing = {"tf32_tflops", "bf16_tflops"} if "Turing" in card.arch else set[str]()
+    fp8 = set[str]() if card.arch.split()[0] in ("Ada", "Hopper") else {"fp8_tflops"}
+    known_not = {"fp32_matrix_tflops", "fp4_tflops", "aliases", "peer_access", "notes"}
+    of_nobody = {"driver_gibytes", "driver_source", "internode_gbytes_per_s", "wired_devices"}
+    limited = {"boost_mhz", "year"} if name == "H100-96GB" else set[str]()  # its source has neither
+    assert unknown <= known_not | turing | fp8 | of_nobody | limited
+
+
+def test_facts_of_the_added_cards() -> None:
+    facts = {(c.name, c.memory_gbytes, c.memory_gbytes_per_s, c.compute_units, c.tdp_watts) for c in map(device, ADDED)}
+    assert facts == {
+        ("RTX 3060", 12, 360, 28, 170),
+        ("RTX 4060", 8, 272, 24, 115),
+        ("TITAN RTX", 24, 672, 72, 280),
+        ("H100-96GB", 96, 2400, 132, 500),
+    }
+    for name, row in (("NVIDIA GeForce RTX 3060", "RTX 3060"), ("NVIDIA TITAN RTX", "TITAN RTX")):
+        assert device(name).name == row
+    assert meant("h100-sxm") == (device("H100-SXM-80GB"), ())
+
+
+def test_nics_of_reference_systems() -> None:
+    nics = {name: device(name).internode_gbytes_per_s for name in ("GH200-96GB", "MI300X", "B300-SXM-288GB")}
+    assert nics == {"GH200-96GB": 25, "MI300X": 50, "B300-SXM-288GB": 100}
+
+
+@pytest.mark.parametrize(
+    ("wiring", "message"),
+    [
+        ({"wiring": "star"}, "wiring is 'star'; it is switched, mesh"),
+        ({"wiring": "mesh"}, "wiring mesh needs wired_devices"),
+    ],
+)
+def test_a_wiring_is_one_of_the_table(wiring: dict[str, Any], message: str) -> None:
+    with pytest.raises(TensortideError, match=f"mine: {message}"):
+        Device(name="mine", memory_gbytes_per_s=1.0, **wiring)

@@ -12,16 +12,19 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tensortide.errors import TensortideError
-from tensortide.timing import catalogue
+from tensortide.timing import catalogue, device
 from tensortide.timing.collectives import COLLECTIVES, Cluster, cluster, collective, predict_collective, sweep
 from tensortide.timing.collectives.bound import bound
-from tensortide.timing.collectives.cluster import group
+from tensortide.timing.collectives.cluster import LinkRates, group, largest_node
 from tensortide.timing.collectives.constants import fabric, shipped
 from tensortide.timing.estimates import Estimate, Provenance
+from tensortide.timing.wiring import WIRINGS
 from tests.reference import measured_times
 
 JOINED = [row.name for row in catalogue() if row.intra_link_gbytes_per_s is not None]
 devices = st.sampled_from(JOINED)
+SWITCHED = st.sampled_from([name for name in JOINED if WIRINGS[device(name).wiring].part is None])
+"""Devices any group of which has the whole rate."""
 sizes = st.integers(0, 2**28).map(lambda number: 64 * number)
 counts = st.sampled_from([2, 4, 8])
 names = st.sampled_from([name for name in COLLECTIVES if name != "send_recv"])
@@ -29,8 +32,9 @@ names = st.sampled_from([name for name in COLLECTIVES if name != "send_recv"])
 H100 = cluster("H100-SXM-80GB", nodes=4)
 
 
-def of(device: str, devices_per_node: int = 8, nodes: int = 1) -> Cluster:
-    return cluster(device, devices_per_node=devices_per_node, nodes=nodes, nic_gbytes_per_s=25.0)
+def of(name: str, devices_per_node: int = 8, nodes: int = 1) -> Cluster:
+    per = min(devices_per_node, largest_node(device(name)))
+    return cluster(name, devices_per_node=per, nodes=nodes * devices_per_node // per, nic_gbytes_per_s=25.0)
 
 
 # -- physics ----------------------------------------------------------------------------------------
@@ -44,9 +48,9 @@ def test_more_bytes_never_take_less(name: str, one: int, other: int, local: int,
     assert less <= more * (1 + 1e-12)
 
 
-@given(names, sizes, devices, st.lists(st.integers(1, 64), min_size=2, max_size=2, unique=True))
+@given(names, sizes, SWITCHED, st.lists(st.integers(1, 64), min_size=2, max_size=2, unique=True))
 def test_more_ranks_of_a_node_never_take_less(name: str, nbytes: int, device: str, ranks: list[int]) -> None:
-    where = of(device, devices_per_node=64)
+    where = cluster(device, devices_per_node=64)
     nbytes = nbytes * math.lcm(*ranks) // 64
     few, many = (collective(name, nbytes - nbytes % math.lcm(*ranks), n, where).time_ns for n in sorted(ranks))
     assert few <= many * (1 + 1e-12)
@@ -54,7 +58,8 @@ def test_more_ranks_of_a_node_never_take_less(name: str, nbytes: int, device: st
 
 @given(names, sizes, counts, devices, st.lists(st.integers(1, 32), min_size=2, max_size=2, unique=True))
 def test_more_nodes_never_take_less(name: str, nbytes: int, local: int, device: str, nodes: list[int]) -> None:
-    where, ways = of(device, devices_per_node=local, nodes=32), [local * count for count in sorted(nodes)]
+    where = of(device, devices_per_node=local, nodes=32)
+    ways = [where.devices_per_node * count for count in sorted(nodes)]
     nbytes = nbytes // 64 * math.lcm(*ways)
     few, many = (collective(name, nbytes, ranks, where).time_ns for ranks in ways)
     assert few <= many * (1 + 1e-9)
@@ -65,7 +70,8 @@ def test_no_rank_receives_more_than_its_link_carries(name: str, nbytes: int, loc
     ranks = 2 if name == "send_recv" else local
     where = of(device)
     found = predict_collective(name, nbytes, ranks, where)
-    rate = float(where.link.bytes_per_s) / 1e9
+    rate = float(group(ranks, where).link.bytes_per_s) / 1e9
+    assert rate <= float(where.link.bytes_per_s) / 1e9
     assert found.ns >= COLLECTIVES[name].phi(ranks) * nbytes / rate * (1 - 1e-9)
     assert found.busbw <= rate * (1 + 1e-9)
     assert 0 < found.ns < math.inf
@@ -137,12 +143,77 @@ def test_a_sweep_is_surer_than_constants_and_interpolates() -> None:
     assert table.ns(8, 16000) == 40e3  # more bytes never take less
 
 
+# -- wiring ------------------------------------------------------------------------------------------
+
+
+def rates(name: str, per: int = 8) -> list[float]:
+    """What groups of the first 2, 3, ... devices of a node have."""
+    where = cluster(name, devices_per_node=per)
+    return [round(float(where.joining(range(size)).bytes_per_s) / 1e9, 2) for size in range(2, per + 1)]
+
+
+def test_a_group_has_the_links_between_its_members() -> None:
+    assert rates("H100-SXM-80GB") == [450.0] * 7
+    assert rates("MI300X") == [64.0 * others for others in range(1, 8)]
+    assert rates("GH200-96GB", per=4) == [150.0, 300.0, 450.0]
+    assert rates("V100-SXM-16GB") == [25, 50, 100, 50, 75, 100, 150]
+    assert rates("P100-SXM2-16GB") == [20, 40, 60, 20, 40, 60, 80]
+    assert rates("RTX 4090", per=4) == [31.0] * 3
+
+
+def test_bridges_join_pairs_and_pcie_the_others() -> None:
+    pairs = cluster("RTX 3090", devices_per_node=4)
+    assert rates("RTX 3090", per=4) == [56.25, 31, 31]
+    assert [group(own, pairs).link.name[:4] for own in ([0, 1], [2, 3], [1, 2], [0, 1, 2, 3])] == [
+        *("NVLi", "NVLi", "PCIe", "PCIe")
+    ]
+    bridged, apart = (collective("all_reduce", 2**28, own, pairs).time_ns for own in ([2, 3], [1, 2]))
+    assert apart > bridged
+    assert "2 joined by a bridge, others by PCIe; a device sends at most 56.25 GB/s, 31 GB/s over PCIe" in pairs.about
+    assert "no peer access" in pairs.about
+
+
+def test_two_of_eight_in_a_mesh_are_as_slow_as_they_were_measured() -> None:
+    """47.7 GB/s among two MI300X and 312.9 among eight, 4 GiB (the source NET of the catalogue)."""
+    where = cluster("MI300X")
+    two, eight = (predict_collective("all_reduce", 2**32, ranks, where).busbw for ranks in (2, 8))
+    assert 47.7 < two < 47.7 * 1.5
+    assert 312.9 < eight < 312.9 * 1.5
+
+
+@given(st.sampled_from([name for name in JOINED if WIRINGS[device(name).wiring].part is not None]))
+def test_the_whole_node_has_the_whole_rate_and_a_part_no_more(name: str) -> None:
+    row = device(name)
+    where = cluster(name, devices_per_node=row.wired_devices or 8)
+    assert where.joining(range(where.size)).bytes_per_s == where.link.bytes_per_s
+    assert all(where.joining(range(size)).bytes_per_s <= where.link.bytes_per_s for size in range(1, where.size))
+
+
+def test_wiring_that_nobody_knows_is_asked_for_and_given() -> None:
+    with pytest.raises(TensortideError, match=r"among 8 GH200-96GB .* join 4, is unknown: give it with --device-link"):
+        cluster("GH200-96GB")
+    assert rates("GH200-96GB", per=4)[0] == 150
+    given = LinkRates(device_link=450e9).cluster(device("GH200-96GB"), 8)
+    assert given.joining([0, 1]).bytes_per_s == 450e9
+    assert LinkRates().spread(device("GH200-96GB"), 16).name == "4 x 4 GH200-96GB"
+    assert LinkRates(450e9).spread(device("GH200-96GB"), 16).name == "2 x 8 GH200-96GB"
+    assert "wiring unknown" in cluster("MI210", devices_per_node=2).about
+
+
 # -- nodes ------------------------------------------------------------------------------------------
 
 
 def test_the_faster_of_ring_and_two_levels_is_taken_and_named() -> None:
     assert predict_collective("all_reduce", 2**12, 32, H100).algorithm == "two-level, tree between nodes"
     assert predict_collective("all_reduce", 2**30, 32, H100).algorithm == "flat ring"
+
+
+def test_what_goes_straight_is_bounded_by_the_nics_of_one_end() -> None:
+    each = 50 * 0.72  # bytes per ns of the NIC of a rank
+    for name, outside in (("all_to_all", 24 / 32), ("gather", 24 / 32), ("scatter", 24 / 32), ("permute", 1.0)):
+        found = predict_collective(name, 2**30, 32, H100)
+        assert found.algorithm == "direct"
+        assert found.ns == pytest.approx(outside * 2**30 / each, rel=0.02)
 
 
 def test_groups_that_share_a_nic_share_its_rate() -> None:
@@ -211,15 +282,15 @@ def test_sizes_of_numpy_are_whole_numbers_too() -> None:
 def test_device_graphs_that_cannot_be_are_refused() -> None:
     with pytest.raises(TensortideError, match="no device is called"):
         cluster("some device")
-    with pytest.raises(TensortideError, match="give link_gbytes_per_s"):
+    with pytest.raises(TensortideError, match=r"the link between devices of .* is unknown: give it with --device-link"):
         cluster("Intel i9-13900K")
-    with pytest.raises(TensortideError, match="give nic_gbytes_per_s"):
+    with pytest.raises(TensortideError, match=r"the NICs of .* is unknown: give it with --nic, as in --nic 50GB/s"):
         cluster("V100-PCIe-32GB", nodes=2)
     with pytest.raises(TensortideError, match="0 nodes"):
         cluster("H100-SXM-80GB", nodes=0)
     with pytest.raises(TensortideError, match=r"2\.5 nodes"):
         cluster("H100-SXM-80GB", nodes=2.5)  # type: ignore[arg-type]
-    with pytest.raises(TensortideError, match="positive rate"):
+    with pytest.raises(TensortideError, match="a rate is positive"):
         cluster("H100-SXM-80GB", link_gbytes_per_s=-1)
     with pytest.raises(TensortideError, match="at least one"):
         sweep([])
@@ -256,7 +327,22 @@ def test_only_reduction_in_the_switch_beats_the_link(reference: Path) -> None:
 
 
 def test_fabrics_are_those_of_the_catalogue() -> None:
-    found = {row.name: fabric(row) for row in catalogue()}
+    found = {row.name: fabric(row.intra_link) for row in catalogue()}
     assert found["H100-SXM-80GB"] == "NVLink"
     assert found["H100-PCIe-80GB"] == "PCIe"
     assert found["MI300X"] == ""
+
+
+def test_a_message_to_another_node_takes_the_nic_of_one_rank_however_nodes_are_filled() -> None:
+    nodes = cluster("H100-SXM-80GB", nodes=2)
+    full = predict_collective("permute", 1 << 28, 16, nodes).ns
+    for ranks in (9, 12, [0, 1, 2, 8], [0, 8, 9]):
+        assert predict_collective("permute", 1 << 28, ranks, nodes).ns == pytest.approx(full, rel=0.01)
+    few = cluster("H100-SXM-80GB", nodes=2, nics=1)  # which the eight ranks of the full node share
+    one, eight = (predict_collective("permute", 1 << 28, ranks, few).ns for ranks in ([0, 8], 9))
+    assert eight == pytest.approx(8 * one, rel=0.02)
+
+
+def test_the_words_of_a_link_have_the_rate_that_a_group_has() -> None:
+    node = cluster("MI300X", devices_per_node=8)
+    assert (node.joining([0, 1]).about, node.joining(range(8)).about) == ("64 GB/s", "448 GB/s")

@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 
+from tensortide.errors import TensortideError
+from tensortide.graph.collectives import COLLECTIVES, Algorithm, Collective, Held
 from tensortide.timing import catalogue, device, ladder
-from tensortide.timing.collectives.bound import ALGORITHMS
+from tensortide.timing.collectives import cluster, predict_collective
+from tensortide.timing.collectives.bound import bound
 from tensortide.timing.collectives.hierarchy import WAYS
-from tensortide.timing.collectives.kinds import COLLECTIVES
+from tensortide.timing.estimates import Provenance
 from tensortide.timing.ladder import LADDER, Rung
 from tensortide.timing.local import of
 from tensortide.timing.predict import predict
@@ -57,12 +60,25 @@ def test_a_rung_of_ones_own_above_the_others_predicts_what_it_serves(monkeypatch
 
 @pytest.mark.parametrize("kind", COLLECTIVES.values(), ids=lambda kind: kind.name)
 def test_every_kind_has_an_algorithm_and_a_way_through_any_group(kind: Any) -> None:
-    assert len({row.name for row in ALGORITHMS}) == len(ALGORITHMS)
     for ranks in (2, 3, 8, 100):
-        for row in (row for row in ALGORITHMS if row.serves(kind, ranks)):
-            assert row.steps(kind, ranks) >= 1
-            assert row.volume(kind, ranks) > 0
-        assert any(row.serves(kind, ranks) for row in ALGORITHMS)
+        fastest = bound(kind, ranks, 2**20, 100.0, 1000)
+        assert fastest.algorithm in {row.name for row in kind.algorithms if not row.symmetric}
+        assert fastest.ns > 0
     for local, even in ((1, True), (8, True), (8, False)):
         group: Any = SimpleNamespace(local=local, even=even)
         assert any(serves(kind, group) for serves, _ in WAYS)
+
+
+def test_a_new_collective_is_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A reduction to every second rank, say: found, padded, bounded, timed within a node and between nodes."""
+    half = Algorithm("direct", lambda ranks: (ranks - 1) / 2, lambda ranks: 3)
+    row = Collective("reduce_to_half", Held.OWN, Held.PART, (half,), like="reduce_scatter")
+    monkeypatch.setitem(COLLECTIVES, row.name, row)
+    where = cluster("H100-SXM-80GB", nodes=2)
+    alone, across = (predict_collective("reduce_to_half", 2**24, ranks, where) for ranks in (8, 16))
+    assert alone.ns > half.sent(8) * 2**24 / 450
+    assert across.ns > alone.ns
+    assert alone.provenance is Provenance.EXTRAPOLATED
+    assert bound(row, 8, 2**24, 100.0, 1000) == (3000 + 3.5 * 2**24 / 100, "direct")
+    with pytest.raises(TensortideError, match="8 ranks do not divide them evenly"):
+        predict_collective("reduce_to_half", 2**24 + 1, 8, where)

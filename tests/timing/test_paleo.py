@@ -6,12 +6,14 @@ import json
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tensortide.errors import TensortideError
-from tensortide.timing import paleo
+from tensortide.timing import Device, device, paleo
+from tensortide.timing.paleo.presets import find_device
 from tests.timing import paleo_tables as tables
 
 IDEAL = paleo.PLATFORMS["ideal"]
@@ -225,8 +227,8 @@ def test_one_worker_is_the_single_device(alexnet: paleo.Net, device: str, platfo
 def test_more_work_or_slower_hardware_never_takes_less(
     alexnet: paleo.Net, share: float, faster: float, batch: int, more: int
 ) -> None:
-    slow = paleo.PaleoDevice("slow", 1000, 100, 1000)
-    fast = slow._replace(peak_gflops=1000 * faster, mem_bandwidth=100 * faster)
+    slow = Device(name="slow", fp32_tflops=1, memory_gbytes_per_s=100, boost_mhz=1000)
+    fast = msgspec.structs.replace(slow, fp32_tflops=faster, memory_gbytes_per_s=100 * faster)
     platform = paleo.Platform("share", share, share)
     base = paleo.step(alexnet, slow, batch=batch, platform=platform)
     assert paleo.step(alexnet, fast, batch=batch, platform=platform).total <= base.total * (1 + 1e-12)
@@ -237,9 +239,9 @@ def test_more_work_or_slower_hardware_never_takes_less(
 
 @given(st.integers(1, 500), st.integers(0, 500))
 def test_more_workers_never_exchange_in_less_time(workers: int, more: int) -> None:
-    for sends in paleo.COLLECTIVES.values():
+    for sends in paleo.EXCHANGES.values():
         assert sends(workers) <= sends(workers + more)
-    tree, butterfly, to_all = (paleo.COLLECTIVES[name] for name in ("TreeAllReduce", "ButterflyAllReduce", "OneToAll"))
+    tree, butterfly, to_all = (paleo.EXCHANGES[name] for name in ("TreeAllReduce", "ButterflyAllReduce", "OneToAll"))
     assert butterfly(workers) <= tree(workers) <= to_all(workers)
 
 
@@ -251,10 +253,22 @@ def test_gradients_of_the_data_stop_at_the_input(alexnet: paleo.Net) -> None:
 
 
 def test_every_preset_names_its_source() -> None:
-    for table in (paleo.DEVICES, paleo.NETWORKS, paleo.PLATFORMS):
-        for name, row in table.items():
-            assert row.name == name
-            assert row.source not in ("", "your own")
+    sources = (
+        {name: (row.name, row.compute_source) for name, row in paleo.DEVICES.items()},
+        {name: (row.name, row.about) for name, row in paleo.NETWORKS.items()},
+        {name: (row.name, row.source) for name, row in paleo.PLATFORMS.items()},
+    )
+    for table in sources:
+        for name, (own, source) in table.items():
+            assert own == name
+            assert source not in ("", "your own")
+
+
+def test_a_device_of_the_catalogue_is_one_of_paleo(alexnet: paleo.Net) -> None:
+    row = device("V100-SXM-16GB")
+    found = find_device(row)
+    assert (found.peak_gflops, found.mem_bandwidth, found.clock_mhz) == (15_700, 900, 1530)
+    assert paleo.step(alexnet, row) == paleo.step(alexnet, "V100")
 
 
 # -- bad input --------------------------------------------------------------------------------------
@@ -267,7 +281,9 @@ def test_every_preset_names_its_source() -> None:
         ({"device": "titan"}, "Near names: TITAN_X."),
         ({"network": "infinband"}, "Near names: infiniband."),
         ({"platform": "tensorflo"}, "Near names: tensorflow."),
-        ({"device": paleo.PaleoDevice("mine", 0, 1, 1)}, "every rate of a device must be above zero"),
+        ({"device": Device(name="mine", memory_gbytes_per_s=1)}, "mine has no fp32_tflops, which layers are timed by"),
+        ({"device": Device(name="mine", fp32_tflops=1, memory_gbytes_per_s=1)}, "mine has no boost_mhz"),
+        ({"platform": paleo.Platform("mine", 0, 1)}, "every share of a platform must be above zero"),
         ({"workers": [0]}, "a step of 0 workers: it needs a whole number, at least 1"),
         ({"workers": [1.5]}, "a step of 1.5 workers: it needs a whole number, at least 1"),
         ({"batch": 0}, "a batch of 0 has no rows"),

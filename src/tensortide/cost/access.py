@@ -95,4 +95,4 @@ def reads(*names: str) -> BytesRule:
 def selected_rows(*names: str) -> BytesRule:
     """The arguments ``names`` (indices) are read, and as many elements of the table as there are outputs."""
     indices = reads(*names)
-    return lambda op: Bytes(indices(op).read + op.out.numel * op.out.itemsize, written(op))
+    return lambda op: Bytes(indices(op).read + op.out.nbytes, written(op))

@@ -6,6 +6,7 @@ import enum
 from collections.abc import Iterable
 from typing import NamedTuple
 
+from tensortide import dtypes
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import Cost
 from tensortide.graph.model import Tensor
@@ -21,9 +22,11 @@ class Kind(enum.IntEnum):
 
 def dtype_kind(dtype: str) -> Kind:
     """Kind of a dtype by its name."""
-    if dtype.startswith("complex"):
-        return Kind.COMPLEX
-    return Kind.REAL if "float" in dtype else Kind.INTEGER
+    return _KINDS.get(dtype, Kind.INTEGER)
+
+
+_OF_TABLE = {dtypes.Kind.FLOAT: Kind.REAL, dtypes.Kind.COMPLEX: Kind.COMPLEX}
+_KINDS = {row.name: _OF_TABLE.get(row.kind, Kind.INTEGER) for row in dtypes.DTYPES.values()}
 
 
 def kind_of(tensors: Iterable[Tensor]) -> Kind:

@@ -67,4 +67,4 @@ def _elements(tensors: Iterable[Tensor]) -> int:
 
 
 def _bytes(tensors: Iterable[Tensor]) -> int:
-    return sum(tensor.numel * tensor.itemsize for tensor in tensors)
+    return sum(tensor.nbytes for tensor in tensors)

@@ -12,13 +12,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 
 import msgspec
 
+from tensortide.dtypes import storage_bytes
 from tensortide.errors import GraphError
 from tensortide.expr import sized, symbol
 from tensortide.graph.calls import Bound, bound, of_named
@@ -36,7 +36,6 @@ from tensortide.graph.handles import (
     owned,
 )
 from tensortide.graph.model import (
-    DTYPE_BYTES,
     OUTSIDE,
     TENSOR,
     Call,
@@ -358,7 +357,7 @@ class GraphBuilder(Places):
 
     def _fresh(self, what: str, out: Out, dtype: str, birth: int | None) -> Handle:
         handle = self._add(what, len(self._blocks), out, dtype)
-        nbytes = math.prod(handle.shape) * DTYPE_BYTES[dtype]
+        nbytes = storage_bytes(dtype, handle.shape)
         self._blocks.append(_Block(nbytes, self.device, out.role, birth, out.name, -1 if birth is None else birth))
         return handle
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tensortide.graph.collectives import COMMUNICATION
+from tensortide.graph.communication import COMMUNICATION
 from tensortide.graph.model import TENSOR, Call, Const, OpView
 
 STATISTICS = ("running_mean", "running_var")

@@ -7,8 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import SupportsIndex, TypeAlias
 
+from tensortide.dtypes import DTYPES, storage_bytes
 from tensortide.errors import GraphError
-from tensortide.graph.model import DTYPE_BYTES, Phase, Role, Tensor, Value
+from tensortide.graph.model import Phase, Role, Tensor, Value
 
 Shape: TypeAlias = Sequence[int]
 
@@ -78,8 +79,8 @@ def checked_size(what: str, size: SupportsIndex) -> int:
 
 def checked_shape(what: str, shape: Sequence[SupportsIndex], dtype: str) -> tuple[int, ...]:
     """Return ``shape`` as integers. Raises GraphError for what is no shape, and for an unknown dtype."""
-    if dtype not in DTYPE_BYTES:
-        raise GraphError(f"{what} has the unknown dtype {dtype!r}; known are {', '.join(DTYPE_BYTES)}")
+    if dtype not in DTYPES:
+        raise GraphError(f"{what} has the unknown dtype {dtype!r}; known are {', '.join(DTYPES)}")
     try:
         sizes = tuple([size if isinstance(size, int) else operator.index(size) for size in shape])
     except TypeError:
@@ -104,7 +105,7 @@ def extent_bytes(tensor: Tensor) -> int:
     if 0 in shape:
         return 0
     last = tensor.offset + sum((n - 1) * stride for n, stride in zip(shape, tensor.strides, strict=True))
-    return int(last + 1) * tensor.itemsize
+    return storage_bytes(tensor.dtype, (int(last + 1),))
 
 
 def itself(handle: Handle, tensors: Sequence[Tensor]) -> Out:

@@ -164,7 +164,7 @@ class Index:
     def _covers(self, tensor: int) -> bool:
         """True if ``tensor`` is all of its storage."""
         view = self._graph.tensors[tensor]
-        return view.numel * view.itemsize == self._graph.storages[view.storage].nbytes and (
+        return view.nbytes == self._graph.storages[view.storage].nbytes and (
             0 not in [step for size, step in zip(view.shape, view.strides, strict=True) if size > 1]
         )
 

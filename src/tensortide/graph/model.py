@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import msgspec
 
+from tensortide.dtypes import ITEM_BYTES, storage_bytes
 from tensortide.graph.roles import Role as Role
 from tensortide.shown import Show, Shown
 
@@ -73,27 +74,19 @@ class Tensor(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     @property
     def itemsize(self) -> int:
-        """Bytes per element."""
-        return DTYPE_BYTES[self.dtype]
+        """Bytes per element: a byte at least, even where elements are packed."""
+        return ITEM_BYTES[self.dtype]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the elements laid out densely (an expanded dimension counts in full), scales included."""
+        return storage_bytes(self.dtype, self.shape)
 
     @property
     def region_bytes(self) -> int:
         """Bytes an op must touch to read it once: dimensions of stride 0 count once."""
-        sizes = (n if stride or n == 0 else 1 for n, stride in zip(self.shape, self.strides, strict=True))
-        return math.prod(sizes) * self.itemsize
-
-
-DTYPE_BYTES: dict[str, int] = {
-    **dict.fromkeys(["bool", "uint8", "int8", "quint8", "qint8"], 1),
-    **dict.fromkeys(["float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu"], 1),
-    "float4_e2m1fn_x2": 1,
-    **dict.fromkeys(["float16", "bfloat16", "int16", "uint16"], 2),
-    **dict.fromkeys(["float32", "int32", "uint32", "complex32", "qint32"], 4),
-    **dict.fromkeys(["float64", "int64", "uint64", "complex64"], 8),
-    "complex128": 16,
-    **dict.fromkeys(["string", "resource", "variant"], 0),
-}
-"""Bytes per element. Strings and handles have none that a graph knows of."""
+        sizes = [n if stride or n == 0 else 1 for n, stride in zip(self.shape, self.strides, strict=True)]
+        return storage_bytes(self.dtype, sizes)
 
 
 class Slot(enum.Enum):

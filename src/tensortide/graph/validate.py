@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import math
-
+from tensortide.dtypes import DTYPES, storage_bytes
 from tensortide.errors import GraphError
 from tensortide.graph.composites import check_composites
-from tensortide.graph.model import DTYPE_BYTES, OUTSIDE, Call, Graph, Loop, Tensor, count_slots
+from tensortide.graph.model import OUTSIDE, Call, Graph, Loop, Tensor, count_slots
 
 _MOST_BYTES = 1 << 62  # of a tensor, and of all storages together: sums must fit in 64 bits
 
@@ -61,12 +60,12 @@ def _checked_spans(graph: Graph) -> list[tuple[int, int]]:
 def _check_tensor(graph: Graph, index: int, tensor: Tensor) -> None:
     if not 0 <= tensor.storage < len(graph.storages):
         raise GraphError(f"tensor {index} views storage {tensor.storage} of {len(graph.storages)}")
-    if tensor.dtype not in DTYPE_BYTES:
+    if tensor.dtype not in DTYPES:
         raise GraphError(f"tensor {index} has the unknown dtype {tensor.dtype!r}")
     shape = tuple(map(int, tensor.shape))  # the numbers alone: arithmetic on expressions takes long
     if len(shape) != len(tensor.strides) or tensor.offset < 0 or min(shape, default=0) < 0:
         raise GraphError(f"tensor {index} has shape {tensor.shape}, strides {tensor.strides}, offset {tensor.offset}")
-    if math.prod(shape) * tensor.itemsize >= _MOST_BYTES:
+    if storage_bytes(tensor.dtype, shape) >= _MOST_BYTES:
         raise GraphError(f"tensor {index} has shape {tensor.shape}: it takes 4 EiB or more")
 
 

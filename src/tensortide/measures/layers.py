@@ -160,7 +160,7 @@ class _Table:
         return {
             "weights": " ".join(map(describe, tensors)),
             "parameters": sum(tensor.numel for tensor in tensors),
-            "parameter_bytes": sum(tensor.numel * tensor.itemsize for tensor in tensors),
+            "parameter_bytes": sum(tensor.nbytes for tensor in tensors),
         }
 
     def _unread(self, parameters: Sequence[int]) -> Layer:

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from tensortide.graph.model import OpView, Tensor
-from tensortide.memory.layout import bytes_of, is_channels_last
+from tensortide.memory.layout import is_channels_last
 
 Rule = Callable[[OpView], int]
 
@@ -54,7 +54,7 @@ class _Convolution(NamedTuple):
     @property
     def copies(self) -> int:
         """Bytes of all three in NHWC."""
-        return sum(map(bytes_of, self[:3]))
+        return sum(tensor.nbytes for tensor in self[:3])
 
 
 def _convolution(op: OpView) -> int:

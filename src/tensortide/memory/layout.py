@@ -7,11 +7,6 @@ from collections.abc import Sequence
 from tensortide.graph.model import Tensor
 
 
-def bytes_of(tensor: Tensor) -> int:
-    """Bytes of the tensor's elements laid out densely (an expanded dimension counts in full)."""
-    return tensor.numel * tensor.itemsize
-
-
 def is_dense(tensor: Tensor, order: Sequence[int] | None = None) -> bool:
     """True if the dimensions lie in memory in ``order``, outermost first and without gaps (default: as numbered)."""
     expected = 1
@@ -33,4 +28,4 @@ def is_channels_last(tensor: Tensor) -> bool:
 
 def contiguous_copy(tensor: Tensor) -> int:
     """Bytes of the copy that ``.contiguous()`` makes: none if it is contiguous already."""
-    return 0 if is_dense(tensor) else bytes_of(tensor)
+    return 0 if is_dense(tensor) else tensor.nbytes

@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 
 from tensortide.graph.model import OpView, Tensor
-from tensortide.memory.layout import bytes_of, contiguous_copy, is_channels_last
+from tensortide.memory.layout import contiguous_copy, is_channels_last
 
 BLOCK = 16
 """Channels of a block of the blocked layout; also floats of a 64-byte line."""
@@ -59,8 +59,8 @@ class _Convolution:
         """Bytes of an activation in the blocked layout; ``few`` channels (less than a block) may stay as they are."""
         channels = tensor.shape[1]
         if channels < BLOCK and few:
-            return 0 if contiguous_copy(tensor) == 0 else bytes_of(tensor)
-        return bytes_of(tensor) // channels * _up(channels) if channels else 0
+            return 0 if contiguous_copy(tensor) == 0 else tensor.nbytes
+        return tensor.nbytes // channels * _up(channels) if channels else 0
 
     def weight(self, few: bool = False) -> int:
         """Bytes of the weight in the blocked layout."""
@@ -80,8 +80,8 @@ def convolution(op: OpView) -> int:
     if not c.by_onednn:
         return c.columns
     if c.channels_last:
-        return c.weight() + bytes_of(c.w)
-    result = bytes_of(c.y)
+        return c.weight() + c.w.nbytes
+    result = c.y.nbytes
     blocked = c.blocked(c.y)
     computing = c.blocked(c.x, few=True) + c.weight(few=True) + blocked
     copies = 2 if c.transposed and c.strided and c.groups == 1 else 1
@@ -100,8 +100,8 @@ def convolution_backward(op: OpView) -> int:
     if not c.by_onednn:
         return c.columns
     if c.channels_last:
-        return c.weight() + 2 * bytes_of(w)
-    dx, dw = bytes_of(x) * wants_input, bytes_of(w) * wants_weight
+        return c.weight() + 2 * w.nbytes
+    dx, dw = x.nbytes * wants_input, w.nbytes * wants_weight
     peak = dx + dw
     if wants_input:
         copies = 2 if c.strided and not c.transposed and c.groups == 1 else 1

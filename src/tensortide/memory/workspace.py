@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from tensortide.graph.model import Graph, OpView
 from tensortide.memory import onednn
 from tensortide.memory.cuda_workspace import CUDA_RULES
-from tensortide.memory.layout import bytes_of, contiguous_copy, is_dense
+from tensortide.memory.layout import contiguous_copy, is_dense
 
 if TYPE_CHECKING:
     from tensortide.memory.lifetimes import Ints
@@ -61,7 +61,7 @@ def rules_of(device: str) -> Mapping[str, Rule]:
 def _batch_norm_backward(op: OpView) -> int:
     """The kernel allocates the gradient of the input twice and drops the first."""
     mask = op.arguments.get("output_mask", (True, True, True))
-    return bytes_of(op.inputs[1]) if isinstance(mask, tuple) and mask[0] else 0
+    return op.inputs[1].nbytes if isinstance(mask, tuple) and mask[0] else 0
 
 
 def _contiguous(op: OpView) -> int:
@@ -72,7 +72,7 @@ def _contiguous(op: OpView) -> int:
 def _attention_backward(op: OpView) -> int:
     """A copy of the output's gradient unless it lies as (batch, sequence, heads, width)."""
     gradient = op.inputs[0]
-    return 0 if is_dense(gradient, (0, 2, 1, 3)) else bytes_of(gradient)
+    return 0 if is_dense(gradient, (0, 2, 1, 3)) else gradient.nbytes
 
 
 def _safe_softmax(op: OpView) -> int:
@@ -94,7 +94,7 @@ def _elementwise_loss(op: OpView) -> int:
 
 def _dropout(op: OpView) -> int:
     """The mask in the dtype of what it is multiplied with."""
-    return 0 if op.arguments.get("train") is False else bytes_of(op.inputs[0])
+    return 0 if op.arguments.get("train") is False else op.inputs[0].nbytes
 
 
 WORKSPACE_RULES: dict[str, Rule] = {

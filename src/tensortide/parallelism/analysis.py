@@ -6,9 +6,10 @@ import functools
 from collections.abc import Iterator
 from typing import NamedTuple
 
+from tensortide.dtypes import is_packed
 from tensortide.graph.model import Graph, Role
 from tensortide.parallelism.axes import GIVEN, Axes, Axis
-from tensortide.parallelism.layout import tie_view
+from tensortide.parallelism.layout import cut_all, tie_view
 from tensortide.parallelism.rules import rules
 from tensortide.parallelism.rules.pointwise import listed, pointwise
 from tensortide.parallelism.rules.table import Rule
@@ -56,6 +57,9 @@ def analyzed(graph: Graph) -> Analysis:
     dims = [[axes.new(int(size)) for size in tensor.shape] for tensor in graph.tensors]
     partials: dict[int, list[Partial]] = {}
     produced = {tensor for op in graph.ops for tensor in op.outputs}
+    for tensor, own in zip(graph.tensors, dims, strict=True):
+        if is_packed(tensor.dtype):
+            cut_all(axes, own, f"elements of {tensor.dtype} share bytes")
     _tie_given_views(graph, axes, dims, produced)
     _tie_gradients(graph, axes, dims)
     for index, op in enumerate(graph.ops):

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import msgspec
 
+from tensortide.graph.communication import PROCESS_GROUP, writes_of
 from tensortide.graph.model import TENSOR, Call, Const, Graph, Op, Role, Storage, Tensor, Value
 
 replace = msgspec.structs.replace
@@ -70,7 +72,7 @@ class Draft:
         """A tensor of a storage of its own, on the device of tensor ``like``, and of its dtype unless given another."""
         model = self.tensors[like]
         made = Tensor(len(self.storages), dtype or model.dtype, tuple(shape), contiguous(shape))
-        nbytes = made.numel * made.itemsize
+        nbytes = made.nbytes
         self.derived.add(len(self.storages))
         self.storages.append(Storage(nbytes, self.storages[model.storage].device, role, None, None, name))
         return self.tensor(made)
@@ -104,6 +106,22 @@ class Draft:
         count = len(values) if positional is None else positional
         call = Call(name, tuple(values), count, tuple(written), returns, tuple(tags))
         return replace(like, call=self.call(call), inputs=tuple(holes), outputs=tuple(outputs), label="")
+
+    def collective(
+        self,
+        name: str,
+        tensors: Mapping[str, object],
+        group: str,
+        how: str = "",
+        *,
+        like: Op,
+        **others: Any,
+    ) -> Op:
+        """The op ``c10d::name`` on ``tensors`` among the ranks of ``group``; ``how`` it reduces, and ``others`` that it
+        is given."""
+        given: dict[str, object] = {**tensors, "process_group": Const("opaque", f"{PROCESS_GROUP}{group}")}
+        given |= {"reduce_op": Const("opaque", how)} if how else {}
+        return self.op(f"c10d.{name}.default", given | others, like=like, mutated=writes_of(f"c10d::{name}"))
 
     def as_strided(self, source: int, view: int, *, like: Op) -> Op:
         """The op that sees the storage of ``source`` as the tensor ``view`` of it, in the place of ``like``."""

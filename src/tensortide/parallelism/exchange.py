@@ -11,7 +11,6 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tensortide.graph.collectives import PROCESS_GROUP
 from tensortide.graph.model import Const, Op, Tensor
 from tensortide.parallelism.draft import Draft, Hole, allocation, contiguous
 
@@ -37,17 +36,10 @@ class Exchange:
         """An op ``aten.name`` with one output."""
         return self.draft.op(f"aten.{name}", arguments, [out], like=self.like, **options)
 
-    def collective(self, name: str, outputs: Sequence[int], inputs: Sequence[int], how: str | None = None) -> Op:
+    def collective(self, name: str, outputs: Sequence[int], inputs: Sequence[int], how: str = "") -> Op:
         """A collective over lists, one item for each tensor."""
-        reduce_op: dict[str, object] = {} if how is None else {"reduce_op": Const("opaque", how)}
-        arguments = {
-            "outputs": tuple(map(Hole, outputs)),
-            "inputs": tuple(map(Hole, inputs)),
-            "process_group": Const("opaque", f"{PROCESS_GROUP}{self.group}"),
-            **reduce_op,
-            "async_op": False,
-        }
-        return self.draft.op(f"c10d.{name}.default", arguments, like=self.like, mutated=["outputs"])
+        given = {"outputs": tuple(map(Hole, outputs)), "inputs": tuple(map(Hole, inputs))}
+        return self.draft.collective(name, given, self.group, how, like=self.like, async_op=False)
 
     def view(self, tensor: int, shape: Sequence[int]) -> int:
         """``tensor``, dense in memory, in another shape."""
@@ -109,15 +101,9 @@ class Exchange:
         """Exchange the parts of a dense tensor into a new one of ``shape``: ``given`` elements to each rank and
         ``taken`` from each, equal parts unless given."""
         made, received = self.empty(sent, shape)
-        arguments: dict[str, object] = {
-            "output": Hole(received),
-            "input": Hole(sent),
-            "process_group": Const("opaque", f"{PROCESS_GROUP}{self.group}"),
-            "output_split_sizes": tuple(taken),
-            "input_split_sizes": tuple(given),
-            "async_op": False,
-        }
-        op = self.draft.op("c10d.alltoall_base_.default", arguments, like=self.like, mutated=["output"])
+        tensors = {"output": Hole(received), "input": Hole(sent)}
+        sizes: dict[str, Any] = {"output_split_sizes": tuple(taken), "input_split_sizes": tuple(given)}
+        op = self.draft.collective("alltoall_base_", tensors, self.group, like=self.like, **sizes, async_op=False)
         return [made, op], received
 
     def gathered(self, dim: int) -> list[Op]:

@@ -13,7 +13,7 @@ import msgspec
 
 from tensortide.graph.model import OUTSIDE, Op, Phase, Tensor
 from tensortide.parallelism.draft import Draft, Hole, allocation
-from tensortide.parallelism.gradients import Replicas, collective_arguments
+from tensortide.parallelism.gradients import Replicas
 
 replace = msgspec.structs.replace
 
@@ -67,9 +67,8 @@ def _gather(draft: Draft, members: list[int], window: range, replicas: Replicas)
             outputs.append(Hole(draft.tensor(moved[member])))
             inputs.append(Hole(draft.tensor(Tensor(member, dtype, (length,), (1,), 0))))
             at += length * ranks
-        arguments = {"outputs": tuple(outputs), "inputs": tuple(inputs), **collective_arguments(group=replicas.group)}
-        name = "c10d.allgather_into_tensor_coalesced_.default"
-        gather = draft.op(name, arguments, like=like, mutated=["outputs"])
+        given, name = {"outputs": tuple(outputs), "inputs": tuple(inputs)}, "allgather_into_tensor_coalesced_"
+        gather = draft.collective(name, given, replicas.group, like=like, async_op=True)
         draft.insert(window.start, allocation(draft, buffer, like), gather)
     for index in window:
         op = draft.replaced.get(index, [graph.ops[index]])[0]  # another unit's parameters may have moved already

@@ -9,8 +9,7 @@ from typing import NamedTuple
 import msgspec
 
 from tensortide.errors import DegreesError
-from tensortide.graph.collectives import PROCESS_GROUP
-from tensortide.graph.model import Const, Graph, Op, Phase, Role
+from tensortide.graph.model import Graph, Op, Phase, Role
 from tensortide.parallelism.draft import Draft, Hole
 from tensortide.timelines.data_parallel import BUCKET_BYTES, buckets_of
 
@@ -134,11 +133,4 @@ def scaled(draft: Draft, bucket: Bucket, replicas: Replicas, like: Op) -> list[O
 def all_reduce_bucket(draft: Draft, bucket: Bucket, like: Op, group: str = GROUP) -> Op:
     """The all-reduce of a bucket."""
     tensors = tuple(Hole(each.tensor) for each in bucket.gradients)
-    arguments = {"tensors": tensors, **collective_arguments("avg", group)}
-    return draft.op("c10d.allreduce_coalesced_.default", arguments, like=like, mutated=["tensors"])
-
-
-def collective_arguments(how: str | None = None, group: str = GROUP) -> dict[str, object]:
-    """The arguments of a collective beside its tensors."""
-    reduce_op: dict[str, object] = {} if how is None else {"reduce_op": Const("opaque", how)}
-    return {"process_group": Const("opaque", f"{PROCESS_GROUP}{group}"), **reduce_op, "async_op": True}
+    return draft.collective("allreduce_coalesced_", {"tensors": tensors}, group, "avg", like=like, async_op=True)

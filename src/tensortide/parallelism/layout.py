@@ -9,10 +9,11 @@ from dataclasses import dataclass
 
 from msgspec.structs import replace
 
+from tensortide.dtypes import DTYPES, Kind
 from tensortide.graph.model import Tensor
 from tensortide.parallelism.axes import Axes, Axis
 
-_REAL = {"complex32": "float16", "complex64": "float32", "complex128": "float64"}
+_REAL = {row.name: f"float{row.bits // 2}" for row in DTYPES.values() if row.kind is Kind.COMPLEX}
 """The dtype of the two parts of a complex number."""
 
 

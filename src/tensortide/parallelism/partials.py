@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tensortide.graph.collectives import PROCESS_GROUP
-from tensortide.graph.model import Const, Op, Tensor
+from tensortide.graph.model import Op, Tensor
 from tensortide.parallelism.draft import Draft, Hole
 from tensortide.parallelism.sites import base_name
 
@@ -91,15 +90,8 @@ class Partials:
 def all_reduce(draft: Draft, tensor: int, how: str, group: str, like: Op) -> list[Op]:
     """The ops that combine ``tensor`` over the ranks of ``group``, in place."""
     whole = covering(draft, tensor)
-    reduce_op = Const("opaque", f"{'sum' if how == 'norm' else how}")
-    arguments: dict[str, object] = {
-        "tensors": (Hole(whole),),
-        "process_group": Const("opaque", f"{PROCESS_GROUP}{group}"),
-        "reduce_op": reduce_op,
-        "sparse_indices": None,
-        "async_op": False,
-    }
-    reduced = draft.op("c10d.allreduce_.default", arguments, [], like=like, mutated=["tensors"])
+    reduction, others = "sum" if how == "norm" else how, {"sparse_indices": None, "async_op": False}
+    reduced = draft.collective("allreduce_", {"tensors": (Hole(whole),)}, group, reduction, like=like, **others)
     if how != "norm":
         return [reduced]
     square = draft.op("aten.pow_.Scalar", {"self": Hole(whole), "exponent": 2}, [whole], like=like, mutated=["self"])

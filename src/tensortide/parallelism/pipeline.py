@@ -17,7 +17,6 @@ from tensortide.graph.model import Graph, Op, Phase, Role, Storage, named_after
 from tensortide.parallelism.constant_ops import constants as constants_of
 from tensortide.parallelism.divided import GROUP, Tail
 from tensortide.parallelism.draft import Draft, Hole, allocation, compacted
-from tensortide.parallelism.gradients import collective_arguments
 from tensortide.parallelism.stages import Stages, staged
 from tensortide.parallelism.tied import TiedGradient, tied_gradients, tied_group
 
@@ -119,9 +118,9 @@ class _Builder:
         for parts in sorted({each.parts for each in self.tied}):
             own = [each for each in self.tied if each.parts == parts]
             tensors = tuple(Hole(each.total) for each in own)
-            arguments = {"tensors": tensors, **collective_arguments("sum", tied_group(parts))}
+            given, group = {"tensors": tensors}, tied_group(parts)
             like = replace(self.graph.ops[own[-1].sums[-1]], phase=Phase.OPTIMIZER)
-            op = self.draft.op("c10d.allreduce_coalesced_.default", arguments, like=like, mutated=["tensors"])
+            op = self.draft.collective("allreduce_coalesced_", given, group, "sum", like=like, async_op=True)
             for stage in parts:
                 self._emit(index, op, stage)
 
@@ -186,12 +185,12 @@ class _Builder:
         view = self.draft.tensors[tensor]
         tag = len(self.transfers)
         like = replace(op, recompute=False)
-        sent = {"tensors": (Hole(tensor),), **_peer("dst", target, tag)}
-        self.stages[source].ops.append((index, self.draft.op("c10d.send.default", sent, like=like)))
-        received = {"tensors": (Hole(tensor),), **_peer("src", source, tag)}
+        given = {"tensors": (Hole(tensor),)}
+        leaving = self.draft.collective("send", given, GROUP, like=like, dst=target, tag=tag)
+        self.stages[source].ops.append((index, leaving))
         if storage not in self.stages[target].storages:
             self.stages[target].ops.append((index, allocation(self.draft, tensor, like)))
-        arriving = self.draft.op("c10d.recv_.default", received, like=like, mutated=["tensors"])
+        arriving = self.draft.collective("recv_", given, GROUP, like=like, src=source, tag=tag)
         self.stages[target].ops.append((index, arriving))
         self.stages[target].storages[storage] = None
         self.holders[storage].add(target)
@@ -252,12 +251,6 @@ class _Builder:
         if birth is not None and death is not None:
             death = max(death, birth + 1)
         return replace(storage, birth=birth, death=death)
-
-
-def _peer(key: str, stage: int, tag: int) -> dict[str, object]:
-    arguments = collective_arguments(group=GROUP)
-    del arguments["async_op"]
-    return {**arguments, key: stage, "tag": tag}
 
 
 def _needed(

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import msgspec
 
 from tensortide.errors import DegreesError
-from tensortide.graph.collectives import PROCESS_GROUP, moves_data
-from tensortide.graph.model import Const, Graph, OpView
+from tensortide.graph.communication import group_of, kind_of, moves_data, payload_bytes
+from tensortide.graph.model import Graph
 from tensortide.parallelism.accumulation import resident_bytes
 from tensortide.parallelism.degrees import Degrees, check_supported
 from tensortide.parallelism.divided import GROUP as PIPELINE
@@ -19,7 +19,6 @@ from tensortide.parallelism.shared import Shared
 from tensortide.parallelism.tensor import Replicated
 from tensortide.parallelism.tied import tied_stages
 from tensortide.timelines.data_parallel import BUCKET_BYTES
-from tensortide.timing.collectives.recorded import kind_of, payload_bytes
 
 replace = msgspec.structs.replace
 
@@ -84,12 +83,6 @@ class Ranks(msgspec.Struct, frozen=True, dict=True):
                     key = stage, kind_of(op.name) or op.name, group_of(op), op.phase.value
                     found.setdefault(key, []).append(payload_bytes(op))
         return tuple(Exchanged(*key, len(sizes), sum(sizes)) for key, sizes in found.items())
-
-
-def group_of(op: OpView) -> str:
-    """The name of the process group of a collective, such as ``data`` or ``expert``; empty if it has none."""
-    value = dict(op.call.arguments).get("process_group")
-    return value.value.removeprefix(PROCESS_GROUP) if isinstance(value, Const) else ""
 
 
 def joins_stages(group: str) -> bool:

@@ -84,7 +84,7 @@ class SequenceParts:
     def _clean_dimension(self, tensor: int) -> int | None:
         """The same as ``_dimension`` for a tensor that covers its storage; else None."""
         view = self._draft.tensors[tensor]
-        whole = view.numel * view.itemsize == self._draft.storages[view.storage].nbytes
+        whole = view.nbytes == self._draft.storages[view.storage].nbytes
         return self._dimension(tensor) if whole else None
 
     def _has(self, tensor: int) -> bool:

@@ -11,7 +11,7 @@ import math
 
 import msgspec
 
-from tensortide.graph.collectives import PROCESS_GROUP
+from tensortide.graph.communication import PROCESS_GROUP
 from tensortide.graph.model import Const, Graph, Role
 from tensortide.parallelism.analysis import Analysis, analyzed
 from tensortide.parallelism.divided_step import Division

@@ -14,11 +14,13 @@ from dataclasses import dataclass, field
 
 import msgspec
 
+from tensortide.dtypes import storage_bytes
 from tensortide.errors import DegreesError
+from tensortide.graph.communication import kind_of
 from tensortide.graph.model import Call, Graph, Named, Op, Role, Tensor, named_after
 from tensortide.parallelism.draft import Draft, Hole, allocation, compacted
 from tensortide.parallelism.gathered import gather_parameters, unit_of
-from tensortide.parallelism.gradients import Bucket, Replicas, buckets, collective_arguments, scaled
+from tensortide.parallelism.gradients import Bucket, Replicas, buckets, scaled
 from tensortide.parallelism.listed import lists_of
 from tensortide.parallelism.partials import Partials
 from tensortide.parallelism.rules import rules
@@ -105,17 +107,12 @@ class _Shards:
             self.parts[gradient.storage] = part
             inputs.append(Hole(gradient.tensor))
             outputs.append(Hole(part))
-        arguments = {
-            "outputs": tuple(outputs),
-            "inputs": tuple(inputs),
-            **collective_arguments("avg", self.replicas.group),
-        }
-        name = "c10d.reduce_scatter_tensor_coalesced_.default"
-        scatter = self.draft.op(name, arguments, like=like, mutated=["outputs"])
+        tensors, name = {"outputs": tuple(outputs), "inputs": tuple(inputs)}, "reduce_scatter_tensor_coalesced_"
+        scatter = self.draft.collective(name, tensors, self.replicas.group, "avg", like=like, async_op=True)
         self.draft.insert(bucket.ready + 1, *scaled(self.draft, bucket, self.replicas, like), *made, scatter)
         if self.replicas.across:
-            parts = {"tensors": tuple(outputs), **collective_arguments("avg", self.replicas.across)}
-            reduce = self.draft.op("c10d.allreduce_coalesced_.default", parts, like=like, mutated=["tensors"])
+            parts, name = {"tensors": tuple(outputs)}, "allreduce_coalesced_"
+            reduce = self.draft.collective(name, parts, self.replicas.across, "avg", like=like, async_op=True)
             self.draft.insert(bucket.ready + 1, reduce)
 
     def gather(self, bucket: Bucket, names: dict[int, str]) -> None:
@@ -126,11 +123,11 @@ class _Shards:
         if not tensors:
             return
         outputs, inputs = tuple(map(Hole, tensors)), tuple(Hole(self._part(tensor)) for tensor in tensors)
-        arguments = {"outputs": outputs, "inputs": inputs, **collective_arguments(group=self.replicas.group)}
-        name = "c10d.allgather_into_tensor_coalesced_.default"
+        given, name = {"outputs": outputs, "inputs": inputs}, "allgather_into_tensor_coalesced_"
         end = next((i for i in _update_ops(graph) if base_name(graph.calls[graph.ops[i].call].op) in _CROSSING), None)
         place = len(graph.ops) if end is None else end  # before parameters are sent to other stages
-        self.draft.insert(place, self.draft.op(name, arguments, like=graph.ops[-1], mutated=["outputs"]))
+        gather = self.draft.collective(name, given, self.replicas.group, like=graph.ops[-1], async_op=True)
+        self.draft.insert(place, gather)
 
     def update(self, indexes: Iterable[int]) -> None:
         """Turn the ops at ``indexes``, those after the backward pass, into ops on parts."""
@@ -186,7 +183,8 @@ class _Shards:
             pairs = zip(op.inputs, op.outputs, strict=True)
             return {out: "norm" for tensor, out in pairs if graph.tensors[tensor].storage in self.flat}
         works = "pointwise" in call.tags or "view" in call.tags or rules().get(name) is pointwise
-        if not (works or name.startswith(("_foreach_", "_fused_", "allreduce", *_CROSSING))):
+        works = works or kind_of(call.op) == "all_reduce"
+        if not (works or name.startswith(("_foreach_", "_fused_", *_CROSSING))):
             raise DegreesError(
                 f"zero={self.stage} shards optimizers that work element by element; this step has {call.op} on a "
                 f"parameter, a gradient or a state at op {index}"
@@ -220,7 +218,7 @@ class _Shards:
         part = self.draft.tensor(Tensor(view.storage, view.dtype, (length,), (1,), offset))
         if cut:
             storage = self.draft.storages[view.storage]
-            self.draft.storages[view.storage] = replace(storage, nbytes=length * view.itemsize)
+            self.draft.storages[view.storage] = replace(storage, nbytes=storage_bytes(view.dtype, (length,)))
         return self.parts.setdefault(view.storage, part)
 
     def named(self, entry: Named) -> Named:

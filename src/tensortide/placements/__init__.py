@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from tensortide.placements.bounds import Bounds
-from tensortide.placements.device_graphs import Channel, Device, DeviceGraph, Neighbour, read_device_graph
 from tensortide.placements.modes import ACCURATE, COMPAT, MODES, Mode
 from tensortide.placements.nets import (
     NAMED,
@@ -28,6 +27,7 @@ from tensortide.placements.simulator import (
     simulate,
     timelines_of,
 )
+from tensortide.timing.clusters import Cluster, load_cluster, read_device_graph
 
 __all__ = [
     "ACCURATE",
@@ -36,13 +36,10 @@ __all__ = [
     "NAMED",
     "Assignment",
     "Bounds",
-    "Channel",
-    "Device",
-    "DeviceGraph",
+    "Cluster",
     "Event",
     "MemoryHistory",
     "Mode",
-    "Neighbour",
     "Net",
     "NetProblem",
     "OpTimes",
@@ -54,6 +51,7 @@ __all__ = [
     "Workload",
     "graph_of",
     "layer_times",
+    "load_cluster",
     "named_placement",
     "plan_of",
     "read_assignment",

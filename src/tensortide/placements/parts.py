@@ -113,7 +113,7 @@ def net_devices(run: Simulation) -> tuple[DeviceUse, ...]:
     every = enumerate(zip(run.cluster.keys, devices, busy, run.peaks, run.tables.capacity.tolist(), strict=True))
     return tuple(
         DeviceUse(
-            *(key, one.model, layers[i], ops[i], round(ms * 1e6), 1 - ms / whole if whole else 0.0, peak, 0, most)
+            *(key, one.row.name, layers[i], ops[i], round(ms * 1e6), 1 - ms / whole if whole else 0.0, peak, 0, most)
         )
         for i, (key, one, ms, peak, most) in every
     )

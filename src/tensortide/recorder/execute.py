@@ -17,8 +17,9 @@ import torch
 
 from tensortide.errors import GraphError
 from tensortide.graph.model import Call, Const, OpView, Tensor, count_slots
+from tensortide.recorder.torch_dtypes import torch_dtype
 
-_NAMED = ("dtype", "layout", "memory_format")
+_NAMED = ("layout", "memory_format")
 Arguments = dict[str, Any]
 Shape = tuple[int, ...]
 Row = TypeVar("Row")
@@ -50,6 +51,8 @@ def _value(value: Any, make: Callable[[Tensor], torch.Tensor]) -> Any:
 
 
 def _constant(value: Const) -> Any:
+    if value.kind == "dtype":
+        return torch_dtype(value.value)
     if value.kind in _NAMED:
         return getattr(torch, value.value)
     if value.kind == "device":
@@ -67,11 +70,11 @@ def _embedded(text: str) -> torch.Tensor:
     shape, _, values = rest.partition(") ")
     sizes = ast.literal_eval(shape + ")")
     if values == "...":
-        return torch.zeros(sizes, dtype=getattr(torch, dtype.removeprefix("torch.")))
+        return torch.zeros(sizes, dtype=torch_dtype(dtype.removeprefix("torch.")))
     items = [
         float(item) if item in _NOT_FINITE else ast.literal_eval(item) for item in values[1:-1].split(", ") if item
     ]
-    return torch.tensor(items, dtype=getattr(torch, dtype.removeprefix("torch."))).reshape(sizes)
+    return torch.tensor(items, dtype=torch_dtype(dtype.removeprefix("torch."))).reshape(sizes)
 
 
 _NOT_FINITE = ("inf", "-inf", "nan")
@@ -118,7 +121,7 @@ def _places(op: OpView) -> Iterator[tuple[str, int]]:
 
 def _operand(op: OpView, tensor: Tensor, place: tuple[str, int], device: str) -> torch.Tensor:
     base, (name, position) = op.name.split(".")[1].removesuffix("_"), place
-    dtype, shape = getattr(torch, tensor.dtype), tuple(map(int, tensor.shape))
+    dtype, shape = torch_dtype(tensor.dtype), tuple(map(int, tensor.shape))
     result = _blank(op, tensor, dtype, device)
     if (special := _SPECIAL.get((base, name))) is not None:
         return result.copy_(special(shape, op))

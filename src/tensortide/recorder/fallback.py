@@ -14,6 +14,7 @@ from tensortide.graph.model import Graph, OpView, Tensor
 from tensortide.recorder.execute import arguments, function
 from tensortide.recorder.recorder import Recorder
 from tensortide.recorder.torch_compat import FakeTensorMode, OpOverload, decomposition_table
+from tensortide.recorder.torch_dtypes import torch_dtype
 
 
 def fallback(op: OpView) -> tuple[Cost, How] | None:
@@ -45,7 +46,7 @@ def fallback(op: OpView) -> tuple[Cost, How] | None:
 
 def _empty(tensor: Tensor) -> torch.Tensor:
     return torch.empty_strided(
-        tensor.shape, tensor.strides, dtype=getattr(torch, tensor.dtype), device=torch.device("cpu")
+        tensor.shape, tensor.strides, dtype=torch_dtype(tensor.dtype), device=torch.device("cpu")
     )
 
 

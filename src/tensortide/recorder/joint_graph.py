@@ -19,6 +19,7 @@ from tensortide.errors import GraphError, PlanError
 from tensortide.graph.model import OUTSIDE, TENSOR, Graph, OpView, Phase, Role
 from tensortide.recorder.execute import arguments, function
 from tensortide.recorder.torch_compat import FakeTensorMode, OpOverload
+from tensortide.recorder.torch_dtypes import torch_dtype
 
 STORAGE = "tensortide_storage"
 """Key of a node's meta data under which the number of its storage is."""
@@ -182,7 +183,7 @@ class _Building:
         """Let ``node`` be ``tensor``, and contents of its storage: of a part of it, if it was there ``before``."""
         view, storage = self.graph.tensors[tensor], self.owner[tensor]
         self.whole[storage] = self._shown(node, tensor)
-        if storage in before and view.numel * view.itemsize < self.graph.storages[storage].nbytes:
+        if storage in before and view.nbytes < self.graph.storages[storage].nbytes:
             where = (before[storage], node, list(view.shape), list(view.strides), view.offset)
             both = self.fx.call_function(torch.ops.aten.as_strided_scatter.default, where)
             both.meta.update({"val": self._memory(storage), STORAGE: storage})
@@ -204,7 +205,7 @@ class _Building:
         view = self.graph.tensors[tensor]
         memory = self._memory(view.storage).untyped_storage()
         with self.fake_mode:
-            value = torch.empty(0, dtype=getattr(torch, view.dtype))
+            value = torch.empty(0, dtype=torch_dtype(view.dtype))
             value.set_(memory, view.offset, tuple(view.shape), tuple(view.strides))
         node.meta.update({"val": value, STORAGE: view.storage})
         self.nodes[tensor] = node, self.version[view.storage]

@@ -16,7 +16,8 @@ from typing import Any
 import torch
 from msgspec.structs import replace
 
-from tensortide.graph.collectives import PROCESS_GROUP
+from tensortide.dtypes import unpacked
+from tensortide.graph.communication import PROCESS_GROUP
 from tensortide.graph.model import OUTSIDE, TENSOR, Call, Const, Graph, Op, Phase, Role, Storage, Value
 from tensortide.graph.model import Tensor as GraphTensor
 from tensortide.recorder.fake_mode import device_of
@@ -240,7 +241,8 @@ class Recorder(Mode):
         known = self._tensor_ids.get(identity)
         if known is None:
             known = self._tensor_ids[identity] = len(self.tensors)
-            self.tensors.append(GraphTensor(storage, str(value.dtype)[6:], tuple(shape), strides, int(offset)))
+            dtype = unpacked(str(value.dtype)[6:])  # PyTorch's integers of less than a byte take one
+            self.tensors.append(GraphTensor(storage, dtype, tuple(shape), strides, int(offset)))
         return known
 
     # -- storages -------------------------------------------------------------------------------

@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from tensortide.graph.collectives import writes_of
+from tensortide.graph.communication import writes_of
 from tensortide.graph.model import Call, Value, count_slots
 from tensortide.recorder.torch_compat import (
     PROFILER_MARKS,

@@ -3,6 +3,15 @@
 from __future__ import annotations
 
 from tensortide.replays.executed import executed, replay, replay_transfers
+from tensortide.replays.lanes import LanesTimeline, replay_lanes
 from tensortide.replays.transfers import PlaceBytes, TransferTimeline
 
-__all__ = ["PlaceBytes", "TransferTimeline", "executed", "replay", "replay_transfers"]
+__all__ = [
+    "LanesTimeline",
+    "PlaceBytes",
+    "TransferTimeline",
+    "executed",
+    "replay",
+    "replay_lanes",
+    "replay_transfers",
+]

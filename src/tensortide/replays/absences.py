@@ -50,6 +50,7 @@ def absences(problem: Instance, played: Played) -> tuple[Absence, ...]:
         elif isinstance(step, Drop):
             copied.pop(step.storage, None)
         else:
+            assert isinstance(step, Compute), "a plan of one lane neither sends nor receives"
             op, again = problem.ops[step.op], step.op in ran
             ran.add(step.op)
             for storage in (*op.writes, *op.makes):

@@ -15,7 +15,7 @@ from tensortide.memory.lifetimes import lifetimes
 from tensortide.memory.rounding import EXACT
 from tensortide.plans import Compute, Copy, Evict, Fetch, Plan
 from tensortide.plans.events import Levels, Stall, levels, play, steady_ns
-from tensortide.plans.events.places import NOTHING
+from tensortide.plans.events.played import NOTHING
 from tensortide.plans.events.primitives import homes
 from tensortide.plans.instance import DEVICE, Instance
 from tensortide.timelines.events import Events, Kind

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from tensortide.graph.collectives import COMMUNICATION
+from tensortide.graph.communication import COMMUNICATION
 from tensortide.recorder.torch_compat import DispatchKey
 from tensortide.run.torch_compat import DispatchKeySet, WithKeys, excluded_keys, included_keys, key_of_device
 

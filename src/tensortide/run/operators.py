@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from tensortide.errors import RunError
-from tensortide.graph.collectives import COLLECTIVES
+from tensortide.graph.communication import OPS, SYMMETRIC
 from tensortide.graph.effects import ALLOCATIONS, CONSTANTS, NORMALISATIONS, STATISTICS, fills
 from tensortide.recorder.schema import PASSED_ON, schema_of
 from tensortide.recorder.torch_compat import has_kernel
@@ -92,7 +92,7 @@ class Operator:
         ]
         if schema.name in _WRITTEN:
             self.written = [(places[name], name) for name in _WRITTEN[schema.name]]
-        collective = COLLECTIVES.get(schema.name)
+        collective = OPS.get(schema.name)
         self.communicates = communicates(schema)
         self.by_parts = collective is not None and collective.by_parts
         if collective is not None:
@@ -143,7 +143,8 @@ _INSTEAD = "call it outside of `with tensortide.budget(...)`"
 def refusal(func: Any) -> str:
     """Reason why the op overload ``func`` must not run under a budget, on one line; empty if it may."""
     schema = func._schema
-    if schema.name in COLLECTIVES or not communicates(schema):
+    namespace = schema.name.partition("::")[0]
+    if (schema.name in OPS and namespace != SYMMETRIC) or not communicates(schema):
         return ""
     return (
         f"{func} communicates: a memory budget cannot follow what it reads and writes, and results could be wrong; "

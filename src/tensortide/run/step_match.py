@@ -11,6 +11,7 @@ import torch
 
 from tensortide.graph.model import Graph
 from tensortide.recorder.schema import schema_of
+from tensortide.recorder.torch_dtypes import torch_dtype
 from tensortide.run.block import Block, Recomputable, stored, tensors_of
 from tensortide.run.operators import Operator
 from tensortide.run.tables import NOTHING
@@ -73,7 +74,7 @@ class Expected:
 
 def _forms(graph: Graph, tensors: Sequence[int]) -> list[Form]:
     records = (graph.tensors[t] for t in tensors)
-    return [(getattr(torch, record.dtype), tuple(map(int, record.shape))) for record in records]
+    return [(torch_dtype(record.dtype), tuple(map(int, record.shape))) for record in records]
 
 
 class StepMatch:

@@ -12,7 +12,8 @@ from pathlib import Path
 from tensortide.errors import RequestError, TensortideError
 from tensortide.timelines.machines import Machines, split
 from tensortide.timing.cards import card
-from tensortide.timing.catalogue import DEFAULT_DEVICE, Device, catalogue, device, meant
+from tensortide.timing.catalogue import DEFAULT_DEVICE, Device, catalogue, device, meant, named
+from tensortide.timing.collectives.cluster import OF_CATALOGUE, Cluster, LinkRates
 from tensortide.timing.durations import Platform
 from tensortide.timing.local import NAME, Assumed, Local, local
 from tensortide.timing.own import own_device
@@ -43,10 +44,12 @@ def full_name(machine: str) -> str:
         return size.name
     if not in_catalogue(machine):
         return machine.lower() if is_local(machine) else machine
-    found, others = meant(machine)
-    if others:
-        LOG.info("%s is taken for %s; write %s if you mean that", machine, found.name, " or ".join(others))
-    return found.name
+    counts, name = split(machine)
+    if counts != (1, 1):
+        raise RequestError(
+            f"{machine}: this asks about one device: write --machine {name}. time, scale and place take several"
+        )
+    return named(machine).name
 
 
 def strict_name(machine: str) -> str:
@@ -70,12 +73,25 @@ def device_named(name: str) -> Device:
     return _here(name.partition(":")[2])[0] if is_local(name) else device(name)
 
 
-def machines_of(text: str, *, strict: bool = False) -> Machines:
-    """The machines that ``text`` means: ``4xh100-sxm``. With ``strict`` a name short for several is an error."""
+def machines_of(text: str, *, strict: bool = False, rates: LinkRates = OF_CATALOGUE) -> Machines:
+    """The machines that ``text`` means: ``4xh100-sxm``, joined at ``rates`` where they are given. With ``strict`` a
+    name short for several is an error.
+
+    Raises TensortideError for several whose links nobody knows, which names the option that gives them.
+    """
     counts, name = split(text)
     if is_local(name) and counts != (1, 1):
         raise RequestError(f"{text}: {NAME} is one machine; name a device of the catalogue to ask for several")
-    return Machines(text, device_named(strict_name(name) if strict else full_name(name)), *counts)
+    found = Machines(text, device_named(strict_name(name) if strict else full_name(name)), *counts, rates)
+    if found.size > 1:
+        found.cluster  # noqa: B018  # the error of a rate that nobody knows
+    return found
+
+
+def say_wiring(nodes: Cluster) -> None:
+    """Say how several devices are wired, unless any two are joined by a switch."""
+    if nodes.size > 1 and nodes.wiring != "switched":
+        LOG.info("%s", nodes.about)
 
 
 def require_distinct(machines: Sequence[object]) -> None:

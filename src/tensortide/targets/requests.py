@@ -19,7 +19,9 @@ from tensortide.targets.reading import SHARED, ReadingRequest
 from tensortide.timelines.machines import split
 from tensortide.timing.cards import Card, card
 from tensortide.timing.catalogue import DEFAULT_DEVICE
+from tensortide.timing.collectives.cluster import DEVICE_LINK, NIC, LinkRates
 from tensortide.timing.local import NAME
+from tensortide.timing.machine import rate
 
 TARGET = (
     "A built-in example (gpt2), file.py:function, package.module:function, the command of a training script after -- "
@@ -241,6 +243,48 @@ class CaptureRequest(Request):
             compare=compare,
             patience=PATIENCE_S if self.patience is None else self.patience,
         )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LinkRatesRequest(Request):
+    """Rates of the links between devices, in place of those of the catalogue."""
+
+    GROUP = "The links between devices"
+
+    device_link: Annotated[
+        float | None,
+        Opt(
+            "Rate of a device to the others of its node, in one direction, such as 450GB/s, 400Gbit/s or pcie5 "
+            "(default: that of the catalogue, and how it wires a node). fit takes both rates for what it shards over "
+            "several of its device.",
+            DEVICE_LINK,
+            read=rate,
+            above=0,
+            value="SPEED",
+        ),
+    ] = None
+    nic: Annotated[
+        float | None,
+        Opt(
+            "Rate of the NIC that a device has to other nodes, such as 400Gbit/s (default: that of the catalogue).",
+            NIC,
+            read=rate,
+            above=0,
+            value="SPEED",
+        ),
+    ] = None
+
+    @property
+    def rates(self) -> LinkRates:
+        """The rates that are given."""
+        return LinkRates(self.device_link, self.nic)
+
+    def require_several(self, devices: int) -> None:
+        """Raise RequestError for rates of links of one device, which has none."""
+        if devices == 1 and (given := self.given()):
+            raise RequestError(
+                f"{given[0].name} goes with several devices, as --machine 4xh100-sxm: one has no such link"
+            )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -6,13 +6,12 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 from typing import Annotated, NamedTuple, TypeVar
 
-from tensortide.graph.collectives import moves_data
+from tensortide.graph.communication import kind_of, moves_data, payload_bytes
 from tensortide.graph.model import Graph, Phase, Role
 from tensortide.shown import Show
 from tensortide.timelines.events import Events, Kind
 from tensortide.timelines.step import StepTimeline
 from tensortide.timing.collectives import COLLECTIVES, Cluster, predict_collective
-from tensortide.timing.collectives.recorded import kind_of, payload_bytes
 from tensortide.timing.estimates import UNKNOWN, Estimate
 
 BUCKET_BYTES = 25 * 2**20
@@ -172,8 +171,9 @@ def with_exchange(line: StepTimeline, exchange: Exchange) -> tuple[Events, tuple
 
 
 def _collective(kind: str, nbytes: int, cluster: Cluster) -> Estimate:
-    ranks = 2 if kind == "send_recv" else cluster.size
-    return predict_collective(kind, COLLECTIVES[kind].padded(nbytes, ranks), ranks, cluster).estimate
+    row = COLLECTIVES[kind]
+    ranks = 2 if row.joins_two else cluster.size
+    return predict_collective(kind, row.padded(nbytes, ranks), ranks, cluster).estimate
 
 
 class _Ready(NamedTuple):

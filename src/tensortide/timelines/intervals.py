@@ -18,7 +18,6 @@ from tensortide.collector import no_collection
 from tensortide.errors import GraphError, check_argument
 from tensortide.graph.model import Graph
 from tensortide.graph.validate import require_graph
-from tensortide.memory.layout import bytes_of
 from tensortide.memory.lifetimes import Residence, require_straight, residences
 from tensortide.shown import Show, Shown
 
@@ -169,11 +168,11 @@ def _of_tensors(graph: Graph) -> _Facts:
             users[tensor].append(index)
     for view, uses, last, lasting in zip(graph.tensors, users, last_read, lasting_tensors(graph), strict=True):
         if not uses:
-            yield bytes_of(view), False, 0, 0, (), False
+            yield view.nbytes, False, 0, 0, (), False
         elif lasting:
-            yield bytes_of(view), True, 0, len(graph), tuple(uses), False
+            yield view.nbytes, True, 0, len(graph), tuple(uses), False
         else:
-            yield bytes_of(view), False, uses[0], max(last, uses[0]) + 1, tuple(uses), last < 0
+            yield view.nbytes, False, uses[0], max(last, uses[0]) + 1, tuple(uses), last < 0
 
 
 def lasting_tensors(graph: Graph) -> list[bool]:

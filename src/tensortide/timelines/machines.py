@@ -14,13 +14,14 @@ import msgspec
 
 from tensortide.cost import Resolver, count
 from tensortide.errors import TensortideError
-from tensortide.graph.collectives import moves_data
+from tensortide.graph.communication import moves_data
 from tensortide.graph.model import Graph
 from tensortide.shown import Show
 from tensortide.timelines.data_parallel import NO_EXCHANGE, Exchange, Exposed, gradient_exchange, recorded_exchange
 from tensortide.timelines.step import Launch, StepTimeline, step_timeline
 from tensortide.timing.catalogue import Device, meant
-from tensortide.timing.collectives import Cluster, cluster
+from tensortide.timing.collectives import Cluster
+from tensortide.timing.collectives.cluster import LinkRates
 from tensortide.timing.durations import Durations
 from tensortide.timing.estimate import estimate
 from tensortide.timing.estimates import BOUNDS, Estimate, Provenance
@@ -39,12 +40,14 @@ _NO_COUNT = re.compile(r"[-+]?[\d.,_]+x", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Machines:
-    """Devices of one kind: ``nodes`` of ``per_node`` each. ``text`` is how they were asked for."""
+    """Devices of one kind: ``nodes`` of ``per_node`` each. ``text`` is how they were asked for; ``rates`` are
+    those of their links that are given in place of the catalogue's."""
 
     text: str
     device: Device
     per_node: int = 1
     nodes: int = 1
+    rates: LinkRates = LinkRates()
 
     @property
     def size(self) -> int:
@@ -57,8 +60,8 @@ class Machines:
 
     @cached_property
     def cluster(self) -> Cluster:
-        """The same, joined by the links of the catalogue."""
-        return cluster(self.device, devices_per_node=self.per_node, nodes=self.nodes)
+        """The same, joined by their links."""
+        return self.rates.cluster(self.device, self.per_node, self.nodes)
 
 
 def machines(text: str) -> Machines:

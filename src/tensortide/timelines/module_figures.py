@@ -121,7 +121,7 @@ def _of_tensors(count: Count, memory: StorageTimeline) -> defaultdict[str, Count
     named = {one.tensor: one.name for one in reversed(graph.named) if one.role is Role.PARAMETER}
     for index, name in named.items():
         tensor, home = graph.tensors[index], graph.module_path(home_of(name, known))
-        found[home].update(parameters=tensor.numel, parameter_bytes=tensor.numel * tensor.itemsize)
+        found[home].update(parameters=tensor.numel, parameter_bytes=tensor.nbytes)
     homes = [graph.module_path(home) for home in storage_homes(graph)]
     for index in saved_storages(graph):
         found[homes[index]].update(saved_bytes=graph.storages[index].nbytes)

@@ -9,6 +9,7 @@ import csv
 import difflib
 import functools
 import importlib.resources
+import logging
 import re
 from collections.abc import Sequence
 from typing import Annotated, Literal, TypeAlias, get_args
@@ -17,7 +18,9 @@ import msgspec
 
 from tensortide.errors import TensortideError
 from tensortide.shown import Show
+from tensortide.timing.wiring import WIRINGS
 
+LOG = logging.getLogger("tensortide")
 Kind: TypeAlias = Literal["gpu", "accelerator", "cpu"]
 KINDS: tuple[Kind, ...] = get_args(Kind)
 _MOST = 1e30
@@ -31,10 +34,11 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
 
     ``*_tflops`` and ``int8_tops`` are dense peaks in 1e12 per second: of the matrix units where the device has some,
     for ``fp32`` without them, ``tf32`` and ``fp32_matrix`` modes of their own. Memory is in 1e9 bytes,
-    bandwidths are in 1e9 bytes per second, those of links in one direction. ``driver_gibytes`` is the memory that the
-    driver reports to PyTorch, in 2**30 bytes. ``aliases`` are names that drivers report. ``compute_source``,
-    ``memory_source``, ``driver_source`` and ``link_source`` are codes of ``devices_sources.txt``; a device of the
-    user's own has none.
+    bandwidths are in 1e9 bytes per second, those of links in one direction. ``wiring`` is one of ``WIRINGS``: how the
+    link of ``intra_link`` joins ``wired_devices`` of a node; ``peer_access``: devices read each other's memory over
+    PCIe. ``driver_gibytes`` is the memory that the driver reports to PyTorch, in 2**30 bytes. ``aliases`` are names
+    that drivers report. The fields that end in ``_source`` are codes of ``devices_sources.txt``; a device of the user's
+    own has none. ``yields``: the shipped models of time are older, so the device changes no time of others.
     """
 
     name: Annotated[str, Show("Name")]
@@ -58,6 +62,9 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     intra_link_gbytes_per_s: float | None = None
     pcie_gbytes_per_s: float | None = None
     internode_gbytes_per_s: float | None = None
+    wiring: str = ""
+    wired_devices: int | None = None
+    peer_access: bool | None = None
     kind: Kind = "gpu"
     vendor: str = ""
     intra_link: str = ""
@@ -66,13 +73,19 @@ class Device(msgspec.Struct, frozen=True, kw_only=True):
     memory_source: str = ""
     driver_source: str = ""
     link_source: str = ""
+    wiring_source: str = ""
     driver_gibytes: float | None = None
+    yields: bool = False
     aliases: Annotated[tuple[str, ...], Show("also called", fold=True, dim=True)] = ()
 
     def __post_init__(self) -> None:
-        """Raise TensortideError for a kind that there is not, and a figure that is no positive number."""
+        """Raise TensortideError for a kind or wiring that there is not, and a figure that is no positive number."""
         if self.kind not in KINDS:
             raise TensortideError(f"{self.name}: kind is {self.kind!r}; it is {', '.join(KINDS)}")
+        if self.wiring not in WIRINGS:
+            raise TensortideError(f"{self.name}: wiring is {self.wiring!r}; it is {', '.join(filter(None, WIRINGS))}")
+        if WIRINGS[self.wiring].part is not None and (self.wired_devices or 0) < 2:
+            raise TensortideError(f"{self.name}: wiring {self.wiring} needs wired_devices, the number that it joins")
         for field, of in Device.__annotations__.items():
             value = getattr(self, field)
             if not _FIGURE.search(of) or (value is None and "None" in of):
@@ -150,6 +163,8 @@ _VENDOR_WORDS = frozenset(
 )
 _ALL = "tensortide time --list shows all."
 _MARKS = re.compile(r"\((?:r|tm|c)\)|[®™]", re.IGNORECASE)
+_SIZE = re.compile(r"[0-9]{1,3}")
+"""A number that may be the memory of a card, in GB."""
 _SOCKET = re.compile(r"sxm\d$")
 
 
@@ -177,7 +192,8 @@ def device(name: str, devices: Sequence[Device] | None = None) -> Device:
     if len(having) > 1:
         names = " or ".join(d.name for d in having)
         raise TensortideError(f"{name!r} is ambiguous: it may be {names}. Write the whole name.")
-    near = [f"{name.strip()}GB"] * name.strip().isdecimal() + _near(name, devices)
+    size = [f"{name.strip()}GB"] * bool(_SIZE.fullmatch(name.strip()))
+    near = size + _near(name, devices)
     if not near:
         raise TensortideError(f"no device is called {name!r} in the catalogue of {len(devices)}.\n{_ALL}")
     raise TensortideError(f"no device is called {name!r}.\nNear names: {', '.join(near)}. {_ALL}")
@@ -228,6 +244,14 @@ def meant(name: str, devices: Sequence[Device] | None = None) -> tuple[Device, t
         if len(having) == 1:
             return having[0], ()
         raise
+
+
+def named(name: str) -> Device:
+    """The device of the catalogue that a person means, as ``meant``; says so if the name is short for several."""
+    found, others = meant(name)
+    if others:
+        LOG.info("%s is taken for %s; write %s if you mean that", name, found.name, " or ".join(others))
+    return found
 
 
 def _having(name: str, devices: Sequence[Device]) -> list[Device]:

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple, TypeAlias
 from tensortide.cost import Cost, OpCost, Resolver, count
 from tensortide.cost.count import KnownCosts
 from tensortide.cost.opcall import qualified
+from tensortide.dtypes import Kind, kind_of
 from tensortide.graph.model import Graph, OpView, Tensor
 from tensortide.timing.work import Dimensions, Work
 
@@ -248,8 +249,5 @@ def compute_dtype(tensors: tuple[Tensor, ...]) -> str:
     dtypes = {tensor.dtype for tensor in tensors}
     if len(dtypes) < 2:
         return min(dtypes, default="float32")
-    floats = [t for t in tensors if t.dtype.startswith(_FLOATS)]
+    floats = [t for t in tensors if kind_of(t.dtype) in (Kind.FLOAT, Kind.COMPLEX)]
     return max(floats or tensors, key=lambda tensor: tensor.numel).dtype
-
-
-_FLOATS = ("float", "bfloat", "complex")

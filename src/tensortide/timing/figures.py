@@ -57,10 +57,17 @@ def at_least(better: Device, lesser: Device) -> bool:
 
 
 def peers(device: Device) -> list[Device]:
-    """The other devices of the catalogue that have the architecture of ``device``."""
+    """The other devices of the catalogue that have the architecture of ``device``, but for those that yield. A device
+    of the user's own is another one, whatever its name."""
     if not device.arch:
         return []
-    return [each for each in catalogue() if each.name != device.name and _comparable(each, device)]
+    return [each for each in settling() if each != device and _comparable(each, device)]
+
+
+@functools.cache
+def settling() -> tuple[Device, ...]:
+    """The devices of the catalogue that do not yield to the others."""
+    return tuple(each for each in catalogue() if not each.yields)
 
 
 def surpassed(device: Device, names: Collection[str]) -> list[Device]:

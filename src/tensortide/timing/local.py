@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
+from tensortide.dtypes import DTYPES
 from tensortide.errors import GraphFileError, TensortideError
 from tensortide.timing.calibration import SUFFIX, Calibration, Rates, load, path_for
 from tensortide.timing.catalogue import Device, device
@@ -99,8 +100,7 @@ def of(found: Calibration, *, same: bool = True) -> Local:
 def device_of(machine: Platform, rates: Rates, cache_bytes: int | None = None) -> Device:
     """``machine`` as a device with measured ``rates``; what is not measured is as the catalogue has it."""
     row = _row(machine) or Device(name=machine.name, memory_gbytes_per_s=1.0)
-    names = {"float32": "fp32", "float64": "fp64", "bfloat16": "bf16", "float16": "fp16", "tf32": "tf32"}
-    measured = {f"{names[dtype]}_tflops": rate / 1e12 for dtype, rate in rates.flops_per_s.items() if dtype in names}
+    measured = {DTYPES[dtype].rate: rate / 1e12 for dtype, rate in rates.flops_per_s.items() if dtype in DTYPES}
     links = {"host to device": "pcie_gbytes_per_s", "device to device": "intra_link_gbytes_per_s"}
     measured |= {links[name]: rate / 1e9 for name, rate in rates.links.items() if name in links}
     changed = {

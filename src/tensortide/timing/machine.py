@@ -10,7 +10,7 @@ from fractions import Fraction
 import msgspec
 
 from tensortide.errors import TensortideError
-from tensortide.timing.catalogue import Device, device
+from tensortide.timing.catalogue import Device, named
 from tensortide.timing.models.constants import Constants, chosen, for_device
 from tensortide.units import LONGEST, parse_bytes
 
@@ -19,7 +19,14 @@ SAFETY = Fraction(5, 2)
 
 _LATENCY_NS = 45_000
 """Latency of a host link: the cost of starting a transfer (G10, MICRO 2023, its table of the machine)."""
-_RATE = re.compile(r"(.+?)\s*(?:/\s*s)?\s*(?:,\s*([0-9]+(?:\.[0-9]+)?)\s*us)?")
+_SPEED = re.compile(
+    r"(?P<size>[0-9._]+(?:e[+-]?[0-9]+)?\s*(?:[kmgtpe]i?)?)\s*"
+    r"(?:(?P<bits>(?-i:b)|bits?)|(?-i:B)|bytes?)\s*(?:/\s*s|ps)?\s*(?:,\s*(?P<us>[0-9]+(?:\.[0-9]+)?)\s*us)?",
+    re.IGNORECASE,
+)
+"""A speed: ``b`` is a bit and ``B`` a byte, as in ``400Gb/s`` and ``50GB/s``."""
+SLOWEST, LONGEST_LATENCY_NS = 10**3, 10**12
+"""Least bytes per second of a link, and the most nanoseconds of its latency: sums of transfers stay below 2**63 ns."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,30 +85,39 @@ a machine attains is less: give its own speed where it is known."""
 
 
 def link(text: str) -> Link:
-    """One of ``LINKS`` by name, or a speed: ``25GB/s``, ``3.2GiB/s``, ``200Gbit/s``, ``25e9`` (bytes), also with a
-    latency: ``25GB/s,10us``.
+    """One of ``LINKS`` by name, or a speed: ``25GB/s`` (bytes), ``400Gb/s``, ``400Gbps`` or ``400Gbit/s`` (bits), also
+    with a latency: ``25GB/s,10us``.
 
-    Raises TensortideError for anything else.
+    Raises TensortideError for anything else, a number without a unit among them.
     """
     known = LINKS.get(text.strip().lower())
     if known is not None:
         return known
-    match = _RATE.fullmatch(text.strip()) if len(text) <= LONGEST else None
-    rate = None if match is None else _bytes_per_s(match[1])
-    if match is None or not rate or rate >= 1 << 63:
+    match = _SPEED.fullmatch(text.strip()) if len(text) <= LONGEST else None
+    rate = None if match is None else _bytes_per_s(match["size"], bits=match["bits"] is not None)
+    if match is None or rate is None or not SLOWEST <= rate < 1 << 63:
         raise TensortideError(
-            f"no link is called {text!r}: it is {', '.join(LINKS)}, or a speed such as 25GB/s, 200Gbit/s "
-            "or 25GB/s,10us (latency)"
+            f"no link is called {text!r}: it is {', '.join(LINKS)}, or a speed with its unit, from 1kB/s on: 25GB/s "
+            "(bytes), 200Gb/s or 200Gbit/s (bits), or 25GB/s,10us (with a latency)"
         )
-    latency_ns = _LATENCY_NS if match[2] is None else round(Fraction(match[2]) * 1000)
+    latency_ns = _LATENCY_NS if match["us"] is None else round(Fraction(match["us"]) * 1000)
+    if latency_ns > LONGEST_LATENCY_NS:
+        raise TensortideError(f"a latency of {match['us']} us: it is {LONGEST_LATENCY_NS // 1000:,} us at most")
     about = f"{float(rate) / 1e9:g} GB/s + {latency_ns / 1000:g} us"
     return Link(text.strip(), rate, latency_ns, about)
 
 
-def _bytes_per_s(text: str) -> Fraction | None:
-    bits = re.fullmatch(r"(.+?)\s*(?:bit|bps)", text, re.IGNORECASE)
+def rate(text: str) -> float:
+    """The bytes per second of ``link(text)``. Raises TensortideError for a text with a latency, too."""
+    found = link(text)
+    if "," in text:
+        raise TensortideError(f"{text!r} has a latency, but a rate alone is taken here: {text.partition(',')[0]}")
+    return float(found.bytes_per_s)
+
+
+def _bytes_per_s(size: str, *, bits: bool) -> Fraction | None:
     try:
-        return Fraction(parse_bytes(text)) if bits is None else Fraction(parse_bytes(bits[1]), 8)
+        return Fraction(parse_bytes(size), 8 if bits else 1)
     except TensortideError:
         return None
 
@@ -169,5 +185,5 @@ def machine(row: Device | str, links: tuple[Link, ...] = (LINKS["pcie4"],), name
 
     Raises TensortideError for a name that the catalogue does not have.
     """
-    row = device(row) if isinstance(row, str) else row
+    row = named(row) if isinstance(row, str) else row
     return Machine(row.name, {name: MachineDevice(row, row.usable_bytes)}, links)

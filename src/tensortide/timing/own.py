@@ -2,19 +2,29 @@
 
 from __future__ import annotations
 
+import codecs
 import difflib
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import msgspec
 
 from tensortide.errors import TensortideError
 from tensortide.file_faults import reader
-from tensortide.timing.catalogue import Device, catalogue, device
+from tensortide.timing.catalogue import Device, catalogue, named
 
 LIKE = "like"
 """Key of the device of the catalogue that has the figures which a file does not give."""
-SOURCES = ("compute_source", "memory_source", "driver_source", "link_source", "aliases", "notes")
+SOURCES = (
+    "compute_source",
+    "memory_source",
+    "driver_source",
+    "link_source",
+    "wiring_source",
+    "yields",
+    "aliases",
+    "notes",
+)
 KEYS = (LIKE, *(field for field in Device.__struct_fields__ if field not in SOURCES))
 _RATES = tuple(key for key in KEYS if key.endswith(("_tflops", "_tops")))
 
@@ -33,21 +43,35 @@ def own_device(path: Path) -> Device:
         {"name": "H100 NVL", "like": "H100-PCIe-80GB", "memory_gbytes": 94, "memory_gbytes_per_s": 3938}
     """
     given = _read(path)
-    for key in given:
-        if key not in KEYS:
-            raise TensortideError(f"{path}: a device has no {key!r}; it may be {_near(key, KEYS)}")
-    base = {} if LIKE not in given else _figures_of(path, given.pop(LIKE))
+    if "devices" in given:
+        raise TensortideError(
+            f"{path} is a cluster of devices (docs/machines.md), which place takes; this takes one device: its name in "
+            "the catalogue or a file of its figures; time and scale also take several of one, as 4xh100-sxm"
+        )
     try:
-        found = msgspec.convert(base | given, Device)
-    except (msgspec.ValidationError, TensortideError) as error:
+        found = described(given)
+    except TensortideError as error:
         raise TensortideError(f"{path}: {error}") from None
     if all(getattr(found, rate) is None for rate in _RATES):
         raise TensortideError(f"{path}: no rate is given: it takes one at least of {', '.join(_RATES)}")
+    return found
+
+
+def described(given: Mapping[str, object]) -> Device:
+    """The device of these figures, as a file has them. Raises TensortideError for what is wrong with them."""
+    if others := [key for key in given if key in SOURCES]:
+        raise TensortideError(f"leave out {', '.join(others)}: only devices of the catalogue have that")
+    for key in given:
+        if key not in KEYS:
+            raise TensortideError(f"a device has no {key!r}; it may be {_near(key, KEYS)}")
+    base = {} if LIKE not in given else _figures_of(given[LIKE])
+    try:
+        found = msgspec.convert(base | {key: value for key, value in given.items() if key != LIKE}, Device)
+    except msgspec.ValidationError as error:
+        raise TensortideError(str(error)) from None
     known = list(dict.fromkeys(each.arch for each in catalogue()))
     if found.arch and found.arch not in known:
-        raise TensortideError(
-            f"{path}: arch {found.arch!r} is not in the catalogue; it may be {_near(found.arch, known)}"
-        )
+        raise TensortideError(f"arch {found.arch!r} is not in the catalogue; it may be {_near(found.arch, known)}")
     return found
 
 
@@ -59,7 +83,7 @@ def _near(name: str, known: Iterable[str]) -> str:
 
 def _read(path: Path) -> dict[str, object]:
     try:
-        given = msgspec.json.decode(path.read_bytes())
+        given = msgspec.json.decode(path.read_bytes().removeprefix(codecs.BOM_UTF8))
     except OSError as error:
         raise TensortideError(f"{path} cannot be read: {error.strerror or error}") from None
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
@@ -69,10 +93,10 @@ def _read(path: Path) -> dict[str, object]:
     return given
 
 
-def _figures_of(path: Path, name: object) -> dict[str, object]:
+def _figures_of(name: object) -> dict[str, object]:
     """The figures of the device of the catalogue that is called ``name``; not its name, nor who says so."""
     try:
-        found = msgspec.structs.asdict(device(str(name)))
+        found = msgspec.structs.asdict(named(str(name)))
     except TensortideError as error:
-        raise TensortideError(f"{path}: {LIKE}: {error}") from None
+        raise TensortideError(f"{LIKE}: {error}") from None
     return {key: value for key, value in found.items() if key in KEYS and key != "name"}

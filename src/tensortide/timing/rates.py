@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from tensortide.dtypes import DTYPES, is_half
 from tensortide.timing.catalogue import Device
 from tensortide.timing.figures import figure, last_level_bytes
 from tensortide.timing.work import Work, item_bytes
@@ -16,17 +17,6 @@ if TYPE_CHECKING:
 
     Floats = NDArray[np.float64]
 
-_NARROW = {
-    "float16": "fp16_tflops",
-    "bfloat16": "bf16_tflops",
-    "int8": "int8_tops",
-    "uint8": "int8_tops",
-    "qint8": "int8_tops",
-    "quint8": "int8_tops",
-    "float4_e2m1fn_x2": "fp4_tflops",
-}
-_WIDE = frozenset({"float64", "complex128"})
-
 
 def matrix_tflops(device: Device, dtype: str, *, tf32: bool = False) -> float | None:
     """Dense peak of multiply-accumulates of ``dtype`` operands, in 1e12 FLOP per second; None if unknown.
@@ -34,29 +24,28 @@ def matrix_tflops(device: Device, dtype: str, *, tf32: bool = False) -> float | 
     A float type that the device has no units for, or slower ones than for fp32, is computed in fp32: of bf16 on V100
     and fp16 on P4 that is what libraries do. ``tf32`` is a dtype of its own here.
     """
-    if dtype in _WIDE:
-        return device.fp64_tflops
-    if dtype in ("float32", "complex64", "tf32"):
-        modes = ("tf32_tflops", "fp32_matrix_tflops") if tf32 or dtype == "tf32" else ("fp32_matrix_tflops",)
+    row = DTYPES.get(dtype)
+    if row is None or not row.rate or (row.needs and figure(device, row.needs) is None):
+        return None
+    if row.rate in ("fp32_tflops", "tf32_tflops"):
+        modes = ("tf32_tflops", "fp32_matrix_tflops") if tf32 or row.rate == "tf32_tflops" else ("fp32_matrix_tflops",)
         return next((rate for mode in modes if (rate := figure(device, mode)) is not None), device.fp32_tflops)
-    if dtype.startswith("float8"):
-        return device.fp8_tflops
-    known = figure(device, _NARROW[dtype]) if dtype in _NARROW else None
-    return device.fp32_tflops if runs_as_fp32(device, dtype) else known
+    return device.fp32_tflops if runs_as_fp32(device, dtype) else figure(device, row.rate)
 
 
 def runs_as_fp32(device: Device, dtype: str) -> bool:
     """Tell whether products of the 16-bit ``dtype`` are taken at the rate of fp32: the catalogue has no faster units of
     ``device`` for them."""
-    if dtype not in ("float16", "bfloat16", "complex32"):
+    if not is_half(dtype):
         return False
-    known = figure(device, _NARROW[dtype]) if dtype in _NARROW else None
+    known = figure(device, DTYPES[dtype].rate)
     return device.fp32_tflops is not None and (known is None or known <= device.fp32_tflops)
 
 
 def vector_tflops(device: Device, dtype: str) -> float | None:
     """Peak of everything that is no matrix product, in 1e12 per second; None if unknown. Narrow types run as fp32."""
-    return device.fp64_tflops if dtype in _WIDE else device.fp32_tflops
+    wide = dtype in DTYPES and DTYPES[dtype].rate == "fp64_tflops"
+    return device.fp64_tflops if wide else device.fp32_tflops
 
 
 class Columns(NamedTuple):

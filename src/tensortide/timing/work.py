@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from tensortide.graph.model import DTYPE_BYTES
+from tensortide.dtypes import DTYPES, Kind, kind_of
 
 Dimensions = tuple[int, int, int, int]
 
@@ -38,8 +38,8 @@ class Work(NamedTuple):
 
 
 def item_bytes(dtype: str) -> float:
-    """Bytes of one element of ``dtype``; 4 of one that graphs do not have."""
-    return 0.5 if dtype.startswith("float4") else DTYPE_BYTES.get(dtype, 4)
+    """Bytes of one element of ``dtype``, with its share of scales; 4 of one that is not known."""
+    return DTYPES[dtype].element_bytes if dtype in DTYPES else 4
 
 
 def product(m: int, n: int, k: int, *, batch: int = 1, dtype: str = "float32", family: str = "mm") -> Work:
@@ -50,7 +50,7 @@ def product(m: int, n: int, k: int, *, batch: int = 1, dtype: str = "float32", f
     _check(batch, m, n, k)
     item = item_bytes(dtype)
     read, written = round(item * batch * (m * k + k * n)), round(item * batch * m * n)
-    flops = (8 if dtype.startswith("complex") else 2) * batch * m * n * k
+    flops = (8 if kind_of(dtype) is Kind.COMPLEX else 2) * batch * m * n * k
     return Work(family, dtype, flops, 0, read, written, (batch, m, n, k))
 
 

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
 import torch
 import torch.distributed as dist
@@ -139,6 +140,22 @@ def test_collectives_are_written_as_such_and_never_start_unbidden() -> None:
         assert isinstance(size := node.attribute("comm_size"), int)
         assert size > 0
         assert node.data or node.control or node.id == 1
+
+
+def test_every_collective_is_written_and_read_by_its_own_name() -> None:
+    from tests.graphs import Builder
+
+    builder = Builder()
+    for name in ("gather_", "scatter_", "reduce_", "broadcast_", "alltoall_base_"):
+        builder.op([builder.storage(256)], [], mutated=(0,), name=f"c10d.{name}.default")
+    kinds = (CommType.GATHER, CommType.SCATTER, CommType.REDUCE, CommType.BROADCAST, CommType.ALL_TO_ALL)
+    trace = chakra_of(builder.graph())
+    assert tuple(node.attribute("comm_type") for node in trace.nodes) == kinds
+    unsaid = tuple(msgspec.structs.replace(node, attributes=()) for node in trace.nodes)
+    named = msgspec.structs.replace(unsaid[0], name="ncclDevKernel_AllReduce_Sum_f32_RING_LL(ncclDevComm*)")
+    graph = imported(Chakra("", (named, *unsaid[1:])), "x.0.et").graph
+    read = [op.name.split(".")[1] for op in graph]
+    assert read == ["all_reduce", "scatter", "reduce", "broadcast", "all_to_all"]
 
 
 def _collective_step() -> tensortide.Graph:

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 import tensortide
 from tensortide.graph import Graph, Phase, Role
-from tensortide.placements.graphs.machine import ClusterDevice, Connection, DeviceCluster, joined
 from tensortide.placements.graphs.placeable import placeable
 from tensortide.placements.graphs.simulate import Simulated
 from tensortide.placements.search.best import Best
 from tensortide.timing.catalogue import Device, device
+from tensortide.timing.clusters import Channel, Cluster, ClusterDevice, both_ways, joined
 from tensortide.timing.machine import Link
 from tests.examples.tiny import TINY
 from tests.graphs import Builder
@@ -36,16 +36,16 @@ def captured(name: str) -> Graph:
     return placeable(tensortide.capture(name, hyperparameters=settings, real=True))
 
 
-def cluster(count: int, link: Link | None = None, capacity_bytes: int | None = None) -> DeviceCluster:
+def cluster(count: int, link: Link | None = None, capacity_bytes: int | None = None) -> Cluster:
     """``count`` GPUs of one type, each two joined."""
     return joined([GPU] * count, link or Link("wire", Fraction(25 * 10**9), 2_000), capacity_bytes=capacity_bytes)
 
 
-def line(count: int, *, duplex: bool = True) -> DeviceCluster:
+def line(count: int, *, duplex: bool = True) -> Cluster:
     """GPUs of which each is joined to the next one only."""
     devices = tuple(ClusterDevice(f"gpu{i}", GPU) for i in range(count))
-    links = tuple(Connection(i, i + 1, Link("wire", Fraction(10**9), 300), duplex) for i in range(count - 1))
-    return DeviceCluster("line", devices, links)
+    channel = Channel(Link("wire", Fraction(10**9), 300), duplex)
+    return Cluster("line", devices, both_ways([(i, i + 1) for i in range(count - 1)]), (channel,) * (count - 1))
 
 
 def pipeline(stages: int, nbytes: int = 100) -> Graph:
@@ -89,7 +89,7 @@ def pipeline_ns(graph: Graph, forward_ns: int, backward_ns: int) -> list[int]:
 
 
 @st.composite
-def clusters(draw: st.DrawFn) -> DeviceCluster:
+def clusters(draw: st.DrawFn) -> Cluster:
     """Up to four devices, each two joined or in a line."""
     count = draw(st.integers(1, 4))
     if draw(st.booleans()):

@@ -12,11 +12,11 @@ from hypothesis import strategies as st
 
 from tensortide.placements.graphs import GraphProblem, Grouping, PlaceOptions, ready
 from tensortide.placements.graphs.bounds import _one_machine, _one_slack, _shared_out
-from tensortide.placements.graphs.machine import joined
 from tensortide.placements.graphs.memory_limits import Limit
 from tensortide.placements.graphs.schedules import ScheduleName
 from tensortide.placements.graphs.tables import step_of
 from tensortide.placements.graphs.units import units_of
+from tensortide.timing.clusters import joined
 from tensortide.timing.machine import Link
 from tests.placements.graphs.steps import FREE, captured, cluster, pipeline, pipeline_ns
 

@@ -15,7 +15,6 @@ from tensortide.graph import Graph, Phase, Role
 from tensortide.placements.graphs import Grouping, PlaceOptions, placed, ready, units_of
 from tensortide.placements.graphs.channels import SharedChannel
 from tensortide.placements.graphs.exchanges import Beside, ExchangeOp
-from tensortide.placements.graphs.machine import DeviceCluster
 from tensortide.placements.graphs.placed_timeline import PlacedTimeline
 from tensortide.placements.graphs.replicas import replica_groups
 from tensortide.placements.graphs.schedules import MicroBatchSchedule
@@ -25,7 +24,7 @@ from tensortide.timing.machine import Link
 from tests.graphs import Builder
 from tests.placements.graphs.slow_events import SlowRun
 from tests.placements.graphs.steps import cluster, clusters, line
-from tests.placements.graphs.test_replicas import HALVES, on_buses
+from tests.placements.graphs.test_replicas import HALVES, on_one
 from tests.placements.graphs.test_replicas import step as two_layers
 
 BYTE_NS = Link("wire", Fraction(10**9), 0)
@@ -151,24 +150,19 @@ def test_steps_run_as_plain_python_plays_them(drawn: tuple[Step, list[int]]) -> 
 def test_groups_on_one_channel_have_a_part_of_its_rate() -> None:
     """Of 25 GB/s on one channel for all: two groups send to their second device at once, beside two lanes of each of
     two rings."""
-    machine = on_buses(cluster(4), lambda _: (0, 0))
+    machine = on_one(cluster(4), duplex=False)
     groups, apart = replica_groups(machine, 2), replica_groups(cluster(4), 2)
-    rates = [[float(lane.link.bytes_per_s) / 1e9 for lane in each.cluster.lanes] for each in (groups, apart)]
+    rates = [[float(lane.bytes_per_s) / 1e9 for lane in each.cluster.lanes] for each in (groups, apart)]
     assert rates == [[12.5, 12.5], [25, 25]]
     assert groups.channels == (SharedChannel({0: 2}, {0: 2, 1: 2}),)
     assert apart.channels == ()
     assert [ring.bytes_per_ns for ring in groups.rings] == [12.5, 12.5]
 
 
-def on_one(machine: DeviceCluster, *pairs: tuple[int, int]) -> DeviceCluster:
-    """``machine`` with the links of ``pairs`` on one channel, which has a queue for each way."""
-    return on_buses(machine, lambda each: (0, 1) if (each.a, each.b) in pairs else None)
-
-
 def test_the_channels_of_a_ring_are_those_that_others_pass() -> None:
     first = replica_groups(on_one(cluster(4), (0, 1), (0, 2)), 2)  # the first device has one channel for both
     assert first.channels == (SharedChannel({0: 1}, {0: 1}), SharedChannel({1: 1}, {0: 1}))
-    assert [float(lane.link.bytes_per_s) for lane in first.cluster.lanes] == [25e9, 25e9]
+    assert [float(lane.bytes_per_s) for lane in first.cluster.lanes] == [25e9, 25e9]
     between = replica_groups(on_one(cluster(4), (0, 2), (1, 3)), 2)  # the groups have one channel between them
     assert between.channels == (SharedChannel({}, {0: 1, 1: 1}),) * 2
     apart = replica_groups(on_one(cluster(4), (0, 2)), 2)
@@ -180,7 +174,7 @@ def test_gradients_and_activations_on_one_channel_take_longer() -> None:
     options = PlaceOptions(data=2, bucket_bytes=0, launch="none", priority="recorded")
     found = []
     for pairs in ((), ((0, 1), (1, 3))):
-        prepared = ready(two_layers(), on_one(cluster(4, slow), *pairs), options)
+        prepared = ready(two_layers(), on_one(cluster(4, slow), *pairs) if pairs else cluster(4, slow), options)
         found.append(placed(prepared, [HALVES.get(name, 0) for name in prepared.problem.names]))
     apart, together = found
     assert together.link_bytes == apart.link_bytes

@@ -16,9 +16,9 @@ from tensortide import capture
 from tensortide.errors import NothingFits
 from tensortide.graph import Graph, Phase, Role
 from tensortide.placements.graphs import PlacedStep, PlaceOptions, Ready, placed, ready
-from tensortide.placements.graphs.machine import DeviceCluster, joined
 from tensortide.timelines import timeline
 from tensortide.timing.catalogue import device
+from tensortide.timing.clusters import Cluster, joined
 from tensortide.timing.machine import link
 
 A100, H100, T4 = 8_519_680, 32 << 20, 8_519_680
@@ -40,7 +40,7 @@ def bare(graph: Graph) -> Graph:
     return msgspec.structs.replace(graph, storages=others)
 
 
-def machine(*names: str, capacity_bytes: int | None = None) -> DeviceCluster:
+def machine(*names: str, capacity_bytes: int | None = None) -> Cluster:
     return joined([device(name) for name in names], link("300GB/s,2us"), capacity_bytes=capacity_bytes)
 
 
@@ -54,7 +54,7 @@ def counted(prepared: Ready, place: Sequence[int], sizes: Sequence[int]) -> list
     return [len(own) * nbytes for own, nbytes in zip(handles, sizes, strict=True)]
 
 
-def both(cluster: DeviceCluster, options: PlaceOptions) -> tuple[Ready, Ready]:
+def both(cluster: Cluster, options: PlaceOptions) -> tuple[Ready, Ready]:
     return ready(multiplying(), cluster, options), ready(bare(multiplying()), cluster, options)
 
 

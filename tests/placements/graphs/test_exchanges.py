@@ -16,7 +16,7 @@ from torch import nn
 import tensortide
 from tensortide.errors import NothingFits, RequestError
 from tensortide.graph import Graph, Phase, Role
-from tensortide.graph.collectives import moves_data
+from tensortide.graph.communication import kind_of, moves_data
 from tensortide.parallelism import Degrees, per_rank
 from tensortide.parallelism.closed.configuration import Configuration
 from tensortide.placements.graphs import Grouping, PlacedStep, PlaceOptions, follow, place, placed, ready
@@ -34,7 +34,6 @@ from tensortide.studies.scale.stage import added_exchange_ns, stage
 from tensortide.timelines.data_parallel import FIRST_BUCKET_BYTES
 from tensortide.timing.collectives import COLLECTIVES
 from tensortide.timing.collectives import cluster as node
-from tensortide.timing.collectives.recorded import kind_of
 from tensortide.timing.durations import Durations, identity
 from tensortide.timing.machine import Link
 from tests.examples.tiny import TINY

@@ -30,10 +30,10 @@ from tensortide.placements.graphs.exports import (
     map_notes,
     split_points,
 )
-from tensortide.placements.graphs.machine import joined
 from tensortide.placements.graphs.placeable import placeable
 from tensortide.run.placed.processes import run_ranks
 from tensortide.timing.catalogue import Device, device
+from tensortide.timing.clusters import joined
 from tests.graphs import stored
 from tests.placements.graphs import exported_model
 from tests.placements.graphs.steps import GPU, captured, cluster
@@ -219,7 +219,7 @@ def test_what_is_pinned_rules_files_out_before_any_search() -> None:
     def pinned(*devices: Device, **pins: str) -> Ready:
         named = {"blocks.0": pins.get("first", "gpu0"), "blocks.1": pins.get("second", "gpu1")}
         rest = {"tokens": tokens} if (tokens := pins.get("tokens")) else {}
-        machine = joined([*devices], cluster(2).connections[0].link) if devices else cluster(2)
+        machine = joined([*devices], cluster(2).channels[0].link) if devices else cluster(2)
         return ready(graph, machine, PlaceOptions(Grouping(depth=2), pins={**named, **rest}))
 
     free = pinned()
@@ -229,8 +229,8 @@ def test_what_is_pinned_rules_files_out_before_any_search() -> None:
     with pytest.raises(PlanError, match=r"a device has several stages .*: pin otherwise \(--pin\)$"):
         check_point_pins(pinned(tokens="gpu1"))  # tokens, blocks.0, blocks.1: two stages of gpu1
     host = device("Intel i9-13900K")
-    cpu = joined([host, GPU], cluster(2).connections[0].link).devices[0].name
-    fast = joined([host, GPU], cluster(2).connections[0].link).devices[1].name
+    cpu = joined([host, GPU], cluster(2).channels[0].link).devices[0].name
+    fast = joined([host, GPU], cluster(2).channels[0].link).devices[1].name
     with pytest.raises(PlanError, match=r"modules are on .* and on other devices.*: pin otherwise \(--pin\)$"):
         check_map_pins(pinned(host, GPU, first=cpu, second=fast))
     scales = {"scales.first": "gpu0", "scales.second": "gpu1"}
@@ -310,7 +310,7 @@ def test_pins_rule_out_what_no_placement_that_has_them_can_export() -> None:
 def test_devices_are_those_that_accelerate_knows() -> None:
     """Numbers of GPUs, a CPU alone; a CPU beside GPUs only stores weights there."""
     host = device("Intel i9-13900K")
-    link = cluster(2).connections[0].link
+    link = cluster(2).channels[0].link
     cases: list[tuple[list[Device], tuple[int, int], dict[str, int | str]]] = [
         ([host, GPU, GPU], (1, 2), {"blocks.0": 0, "blocks.1": 1}),
         ([host, host], (0, 0), {"": "cpu"}),

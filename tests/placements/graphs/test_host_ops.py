@@ -15,7 +15,6 @@ from tensortide.errors import TensortideError
 from tensortide.graph import Graph, Phase, Role
 from tensortide.placements.graphs import GraphProblem, Grouping, PlaceOptions, Ready, Units, placed, ready, units_of
 from tensortide.placements.graphs.host_ops import bound_to_host, host_ops
-from tensortide.placements.graphs.machine import ClusterDevice, Connection, DeviceCluster
 from tensortide.placements.graphs.placeable import placeable
 from tensortide.placements.graphs.schedules import ScheduleName
 from tensortide.placements.graphs.simulate import Simulator
@@ -24,6 +23,7 @@ from tensortide.placements.graphs.units import By, pinned
 from tensortide.placements.search.simple import Exhaustive
 from tensortide.reports.sections.placed_step import section
 from tensortide.timing.catalogue import device
+from tensortide.timing.clusters import Channel, Cluster, ClusterDevice, ClusterLink
 from tensortide.timing.machine import link
 from tests.graphs import Builder
 from tests.placements.graphs.steps import captured, cluster
@@ -33,12 +33,13 @@ CPU = device("Intel i7-5930K (6c)")
 READ = "aten._local_scalar_dense.default"
 
 
-def with_cpu(gpus: int) -> DeviceCluster:
+def with_cpu(gpus: int) -> Cluster:
     """GPUs of which each two are joined as in ``cluster``, and then a CPU joined to each."""
     alone = cluster(gpus)
     devices = (*alone.devices, ClusterDevice("cpu", CPU))
-    links = [Connection(i, gpus, link("pcie4")) for i in range(gpus)]
-    return DeviceCluster("with a CPU", devices, (*alone.connections, *links))
+    links = [ClusterLink(*way, len(alone.channels) + i) for i in range(gpus) for way in ((i, gpus), (gpus, i))]
+    channels = (*alone.channels, *[Channel(link("pcie4"))] * gpus)
+    return Cluster("with a CPU", devices, (*alone.links, *links), channels)
 
 
 def reading() -> Graph:

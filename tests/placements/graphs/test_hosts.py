@@ -14,7 +14,6 @@ from tensortide.errors import RequestError
 from tensortide.graph import Graph
 from tensortide.placements.graphs import GraphProblem, Grouping, PlaceOptions, placed, ready
 from tensortide.placements.graphs.hosts import HostTimes, Launch, no_hosts
-from tensortide.placements.graphs.machine import joined
 from tensortide.placements.graphs.simulate import Simulator
 from tensortide.placements.graphs.tables import step_of
 from tensortide.placements.graphs.units import units_of
@@ -22,6 +21,7 @@ from tensortide.timelines.events import Kind
 from tensortide.timelines.step import ISSUE_NS, step_timeline
 from tensortide.timing import estimate
 from tensortide.timing.catalogue import device
+from tensortide.timing.clusters import joined
 from tests.placements.graphs.steps import FREE, captured, cluster, pipeline, pipeline_ns
 
 A100, CPU = device("A100-SXM-80GB"), device("Intel i7-5930K (6c)")

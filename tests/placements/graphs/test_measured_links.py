@@ -27,12 +27,10 @@ def speeds(path: Path) -> dict[tuple[str, str], tuple[float, int]]:
     """GB/s and latency in ns by source and target of each direction of the direct links in a file."""
     cluster = load_cluster(path)
     names = [one.name for one in cluster.devices]
-    found = {}
-    for each in cluster.connections:
-        rates = (each.link.bytes_per_s, each.link.in_bytes_per_s or each.link.bytes_per_s)
-        for a, b, rate in ((each.a, each.b, rates[0]), (each.b, each.a, rates[1])):
-            found[names[a], names[b]] = (float(rate) / 1e9, each.link.latency_ns)
-    return found
+    return {
+        (names[lane.source], names[lane.target]): (float(lane.bytes_per_s) / 1e9, lane.link.latency_ns)
+        for lane in cluster.lanes
+    }
 
 
 def replaced(folder: Path, links: list[dict[str, Any]], *between: str) -> dict[tuple[str, str], tuple[float, int]]:
@@ -47,7 +45,7 @@ def replaced(folder: Path, links: list[dict[str, Any]], *between: str) -> dict[t
     "links",
     [
         [PEERS, {"between": ["cpu", "gpu*"], "link": "pcie4"}],
-        [PEERS, {"between": ["gpu*", "cpu"], "link": "pcie4", "back": "3GB/s"}],
+        [PEERS, {"between": ["gpu*", "cpu"], "link": {"bytes_per_s": 30e9, "latency_ns": 0, "back_bytes_per_s": 3e9}}],
         [PEERS, {"between": ["*"], "link": "pcie4"}],
         [
             {"between": ["gpu*"], "link": "300GB/s,2us"},
@@ -72,8 +70,9 @@ def test_named_links_alone_are_replaced(tmp_path: Path) -> None:
     )
     assert {found["cpu", "gpu0"], found["gpu0", "cpu"]} == {(9, 1_000)}
     assert (found["cpu", "gpu1"], found["gpu1", "cpu"]) == ((20, 7_500), (12, 7_500))
-    connections = load_cluster(tmp_path / "cluster.json").connections
-    assert {(each.a, each.b): each.duplex for each in connections} == {(0, 2): False, (1, 2): True, (0, 1): False}
+    cluster = load_cluster(tmp_path / "cluster.json")
+    duplex = {(each.source, each.target): cluster.channels[each.channel].duplex for each in cluster.links}
+    assert (duplex[0, 2], duplex[1, 2], duplex[0, 1]) == (False, True, False)
 
 
 def test_what_names_no_link_is_refused(tmp_path: Path) -> None:

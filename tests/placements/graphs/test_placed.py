@@ -109,7 +109,7 @@ def test_pins_are_kept() -> None:
     ],
 )
 def test_requests_that_cannot_be_met_say_who_needs_how_much(
-    machine: tensortide.placements.graphs.DeviceCluster, options: PlaceOptions, kind: type[PlanError], message: str
+    machine: tensortide.placements.graphs.Cluster, options: PlaceOptions, kind: type[PlanError], message: str
 ) -> None:
     with pytest.raises(kind, match=message):
         place(captured("gpt2"), machine, options)

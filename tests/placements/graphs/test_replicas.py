@@ -15,16 +15,16 @@ from torch import nn
 import tensortide
 from tensortide.errors import DegreesError, PlanError
 from tensortide.graph import Graph, Phase, Role
-from tensortide.graph.collectives import moves_data
+from tensortide.graph.communication import moves_data
 from tensortide.parallelism import Degrees, per_rank
 from tensortide.parallelism.closed.configuration import Configuration
 from tensortide.parallelism.shards import Shard
 from tensortide.placements.graphs import PlacedStep, PlaceOptions, follow, place, placed, ready
-from tensortide.placements.graphs.machine import Connection, DeviceCluster
 from tensortide.placements.graphs.replicas import replica_groups
 from tensortide.placements.graphs.schedules import ScheduleName
 from tensortide.studies.scale.stage import added_exchange_ns, stage
 from tensortide.timing.catalogue import device
+from tensortide.timing.clusters import Channel, Cluster
 from tensortide.timing.collectives import cluster as node
 from tensortide.timing.durations import Durations, identity
 from tensortide.timing.machine import Link
@@ -185,44 +185,50 @@ def put_on(link: Link) -> PlacedStep:
 
 def test_directions_that_share_a_queue_share_its_rate() -> None:
     both = cluster(2)
-    one = msgspec.structs.replace(both, connections=(Connection(0, 1, both.connections[0].link, duplex=False),))
+    one = msgspec.structs.replace(both, channels=(Channel(both.channels[0].link, duplex=False),))
     rates = [replica_groups(each, 2).rings[0].bytes_per_ns for each in (both, one)]
     assert rates == [25.0, 12.5]
 
 
-def on_buses(machine: DeviceCluster, buses: Callable[[Connection], tuple[int, int] | None]) -> DeviceCluster:
-    """``machine`` with the queues of each connection."""
-    connections = tuple(msgspec.structs.replace(each, buses=buses(each)) for each in machine.connections)
-    return msgspec.structs.replace(machine, connections=connections)
+def on_one(machine: Cluster, *pairs: tuple[int, int], duplex: bool = True) -> Cluster:
+    """``machine`` with the links of ``pairs``, or of all, on one channel."""
+    links = [
+        msgspec.structs.replace(each, channel=len(machine.channels))
+        if not pairs or tuple(sorted((each.source, each.target))) in pairs
+        else each
+        for each in machine.links
+    ]
+    channels = (*machine.channels, Channel(machine.channels[0].link, duplex))
+    return msgspec.structs.replace(machine, links=tuple(links), channels=channels)
 
 
 @pytest.mark.parametrize("data", [2, 4])
 def test_links_of_a_ring_on_one_channel_share_its_rate(data: int) -> None:
     machine = cluster(4)
-    one_way, both_ways = on_buses(machine, lambda _: (0, 0)), on_buses(machine, lambda _: (0, 1))
+    one_way, both_ways = on_one(machine, duplex=False), on_one(machine)
     rates = [replica_groups(each, data).rings[0].bytes_per_ns for each in (one_way, both_ways, machine)]
     # Of two devices one lane goes each way; round four of them three go up and one down.
     assert rates == pytest.approx([25 / data, 25 / (data - 1), 25])
 
 
-def other_channel(machine: DeviceCluster) -> DeviceCluster:
+def other_queue(machine: Cluster) -> Cluster:
     """Both ways share a queue in the first pair of devices, and have one each in the second."""
-    return on_buses(machine, lambda each: {(0, 1): (0, 0), (2, 3): (1, 2)}.get((each.a, each.b)))
+    return on_one(machine, (0, 1), duplex=False)
 
 
-def other_device(machine: DeviceCluster) -> DeviceCluster:
+def other_device(machine: Cluster) -> Cluster:
     last = msgspec.structs.replace(machine.devices[3], row=device("H100-SXM-80GB"))
     return msgspec.structs.replace(machine, devices=(*machine.devices[:3], last))
 
 
-def other_memory(machine: DeviceCluster) -> DeviceCluster:
+def other_memory(machine: Cluster) -> Cluster:
     last = msgspec.structs.replace(machine.devices[3], capacity_bytes=1000)
     return msgspec.structs.replace(machine, devices=(*machine.devices[:3], last))
 
 
-def without(machine: DeviceCluster, *pair: int) -> DeviceCluster:
-    left = tuple(each for each in machine.connections if (each.a, each.b) != pair)
-    return msgspec.structs.replace(machine, connections=left)
+def without(machine: Cluster, *pair: int) -> Cluster:
+    left = tuple(each for each in machine.links if {each.source, each.target} != {*pair})
+    return msgspec.structs.replace(machine, links=left)
 
 
 @pytest.mark.parametrize(
@@ -230,15 +236,14 @@ def without(machine: DeviceCluster, *pair: int) -> DeviceCluster:
     [
         (other_device, 2, "group 1 differs from group 0: gpu3 is H100-SXM-80GB .*, gpu1 is A100-SXM-80GB"),
         (other_memory, 2, "group 1 differs from group 0: gpu3 is A100-SXM-80GB with 1,000 bytes, gpu1 is"),
-        (lambda m: without(m, 2, 3), 2, "gpu2 and gpu3 are joined by nothing, gpu0 and gpu1 by 25 GB/s there, 25 back"),
+        (lambda m: without(m, 2, 3), 2, "from gpu2 to gpu3 leads no link, from gpu0 to gpu1 25 GB/s, 2 us"),
         (lambda m: without(m, 1, 3), 2, "gpu1 and gpu3 correspond to each other .* they need a link of their own"),
-        (other_channel, 2, "group 1 differs from group 0: other links inside it share a channel"),
+        (other_queue, 2, "from gpu2 to gpu3 leads 25 GB/s, 2 us, from gpu0 to gpu1 25 GB/s, 2 us, one queue"),
+        (lambda _: on_one(cluster(6), (0, 1), (0, 2)), 2, "other links inside it share a channel"),
         (lambda m: m, 3, "4 devices are not 3 equal groups: 4 / 3 is not whole"),
     ],
 )
-def test_groups_that_cannot_be_are_refused(
-    change: Callable[[DeviceCluster], DeviceCluster], data: int, text: str
-) -> None:
+def test_groups_that_cannot_be_are_refused(change: Callable[[Cluster], Cluster], data: int, text: str) -> None:
     with pytest.raises(PlanError, match=text):
         ready(step(), change(cluster(4)), PlaceOptions(data=data))
 

@@ -11,25 +11,25 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tensortide.errors import TensortideError
-from tensortide.placements.graphs import ClusterDevice, Connection, DeviceCluster, joined
 from tensortide.timing import device
+from tensortide.timing.clusters import Channel, Cluster, ClusterDevice, both_ways, joined
 from tensortide.timing.machine import Link, link
 
 A100 = device("A100-SXM-80GB")
 BYTES = 1 << 20
 
 
-def cluster(count: int, links: dict[tuple[int, int], tuple[int, int]]) -> DeviceCluster:
+def cluster(count: int, links: dict[tuple[int, int], tuple[int, int]]) -> Cluster:
     """``count`` devices, and by pair the rates of its link out and back in GB/s."""
     devices = tuple(ClusterDevice(f"gpu{number}", A100) for number in range(count))
-    made = [
-        Connection(a, b, Link("a link", Fraction(out * 10**9), 1000, in_bytes_per_s=Fraction(back * 10**9)))
-        for (a, b), (out, back) in links.items()
+    channels = [
+        Channel(Link("a link", Fraction(out * 10**9), 1000, in_bytes_per_s=Fraction(back * 10**9)))
+        for out, back in links.values()
     ]
-    return DeviceCluster("a cluster", devices, tuple(made))
+    return Cluster("a cluster", devices, both_ways([*links]), tuple(channels))
 
 
-def every_way(made: DeviceCluster, source: int, target: int) -> list[tuple[int, int, tuple[int, ...]]]:
+def every_way(made: Cluster, source: int, target: int) -> list[tuple[int, int, tuple[int, ...]]]:
     """Time, number of lanes and lanes of every way that visits no device twice, by trying all."""
     others = [each for each in range(len(made)) if each not in (source, target)]
     found = []
@@ -69,4 +69,4 @@ def test_a_hundred_linked_devices_have_their_routes_at_once() -> None:
 
 def test_devices_that_no_links_join_are_an_error() -> None:
     with pytest.raises(TensortideError, match="no links lead from 'gpu0' to 'gpu2' and back"):
-        cluster(4, {(0, 1): (1, 1), (2, 3): (1, 1)})
+        cluster(4, {(0, 1): (1, 1), (2, 3): (1, 1)}).check_for_steps()

@@ -144,7 +144,7 @@ def judged_plan(instance: Instance, steps: Sequence[Step], home: Mapping[int, st
             told.append(["compute", first + step.op])
         else:
             assert isinstance(step, Evict | Copy | Offload | Fetch | Drop)
-            link = [] if isinstance(step, Evict) else [step.link]
+            link = [step.link] if isinstance(step, Copy | Offload | Fetch | Drop) else []
             told.append([names[type(step)], step.storage, *link])
     return {"steps": told, "home": {str(s): place for s, place in home.items()}}
 
@@ -157,7 +157,7 @@ def log_of(played: Played) -> list[list[Any]]:
         if isinstance(step, Compute):
             rows.append(["compute", step.op, start, end])
         else:
-            link = [] if isinstance(step, Evict) else [step.link]
+            link = [step.link] if isinstance(step, Copy | Offload | Fetch | Drop) else []
             rows.append([names[type(step)], step.storage, *link, start, end])
     return rows
 

@@ -1,4 +1,4 @@
-"""The examples of the page on plans are true."""
+"""The examples of the pages on plans are true."""
 
 from __future__ import annotations
 
@@ -37,3 +37,7 @@ def test_the_example_of_the_page_plays_as_it_says() -> None:
 def test_the_examples_of_plans_for_pytorch_run_as_they_say(heading: str) -> None:
     pytest.importorskip("torch")
     assert assert_true(parts()[heading], heading) > 10
+
+
+def test_the_example_of_several_devices_plays_as_it_says() -> None:
+    assert assert_true((ROOT / "docs/placed_plans.md").read_text(), "placed plans") > 15

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tensortide.plans.compiled import entry
+from tensortide.compiled import entry
 from tensortide.plans.remat.policies import Heuristic, Random, policy
 from tensortide.plans.remat.schedule import recorded, schedule
 from tensortide.replays.remat.fast import state as running

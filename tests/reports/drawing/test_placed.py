@@ -36,7 +36,7 @@ def titles(shown: Picture) -> list[tuple[str, tuple[str, ...]]]:
 
 def test_each_layer_has_the_colour_and_name_of_its_device(run: Simulation) -> None:
     shown = net_picture(run)
-    devices = [f"{number}: {device.model}" for number, device in enumerate(run.cluster.devices)]
+    devices = [f"{number}: {device.row.name}" for number, device in enumerate(run.cluster.devices)]
     assert titles(shown) == [
         (name, (devices[device],)) for name, device in zip(run.net.order, run.placement, strict=True)
     ]

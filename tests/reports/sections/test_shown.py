@@ -41,9 +41,11 @@ from tensortide.studies.timing.steady import Steady
 from tensortide.timelines import diff, idleness, liveness, timeline
 from tensortide.timing import device, estimate
 from tensortide.timing.cards import of_bytes
+from tensortide.timing.clusters import Tier
 from tensortide.timing.collectives import cluster
 from tensortide.timing.stationarity import stationarity
 from tests.formulas.samples import transformer, word_lm
+from tests.replays.test_lanes import HOST, stages, two_stages
 from tests.reports.graphs import tower
 from tests.studies.torch_file.files import made
 from tests.timelines.test_events import three_ops
@@ -96,6 +98,7 @@ RESULTS: dict[str, Callable[[], Any]] = {
     "timeline": lambda: timeline(tower(12)),
     "footprint": lambda: footprint(tower()),
     "lives": lambda: liveness(tower(12)),
+    "lanes": lambda: two_stages(stages(), (Tier(HOST),)),
     "timed_step": lambda: TimedStep("tower", tower(12), estimate(tower(12), device("T4"))),
     "steady": lambda: Steady("tower", "10 steps", NS, stationarity(NS)),
     "usage": lambda: Usage(1 << 20, *range(8)),

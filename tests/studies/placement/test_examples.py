@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from tensortide.cli import main
-from tensortide.placements import NetProblem, Settings, read_device_graph, read_net
+from tensortide.placements import NetProblem, Settings, read_net
 from tensortide.placements.graphs import load_cluster
 from tensortide.placements.search import algorithm
 from tensortide.studies.placement.config import read_config
@@ -43,8 +43,8 @@ def test_the_network_is_resnet_50(tmp_path: Path) -> None:
 def test_no_single_gpu_has_the_memory(tmp_path: Path) -> None:
     folder = written(tmp_path)
     settings = Settings(batch_size=128)
-    problem = NetProblem(read_net(folder / "resnet50.json"), read_device_graph(folder / "server.json"), settings)
-    gpus = [number for number, device in enumerate(problem.cluster.devices) if device.type == "gpu"]
+    problem = NetProblem(read_net(folder / "resnet50.json"), load_cluster(folder / "server.json"), settings)
+    gpus = [number for number, device in enumerate(problem.cluster.devices) if device.row.kind == "gpu"]
     alone = np.repeat(np.array(gpus)[:, None], len(problem.names), axis=1)
     assert len(gpus) == 4
     assert (problem.evaluate(alone)[1] > 0).all()

@@ -63,7 +63,12 @@ def test_sizes_and_repeats() -> None:
 
 @pytest.mark.parametrize(
     ("text", "rate"),
-    [("128Gbit/s", 16e9), ("16GB/s", 16e9), ("100 Mbit/s", 12.5e6), ("25Gbps,5us", 3.125e9), ("25e9", 25e9)],
+    [
+        *((text, 50e9) for text in ("400Gbit/s", "400Gb/s", "400Gbps", "400gbps", "400 Gbits/s", "50GB/s", "50GBps")),
+        *((text, 3.125e9) for text in ("25Gbps,5us", "25e9b/s, 5 us", "3125MBytes/s,5us")),
+        ("100 Mbit/s", 12.5e6),
+        ("1GiB/s", 2**30),
+    ],
 )
 def test_speeds_are_in_bytes_or_bits(text: str, rate: float) -> None:
     assert link(text).bytes_per_s == rate

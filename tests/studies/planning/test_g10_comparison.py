@@ -6,6 +6,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -19,13 +20,13 @@ from tensortide.plans.transfers.search import Transfers
 from tensortide.plans.under_budget.search import Stopped
 from tensortide.replays.g10 import POLICIES, Machine, greedy, pages, trace_of
 from tensortide.replays.g10.candidates import candidates, tokens_of
-from tensortide.replays.g10.machine import GIB
+from tensortide.replays.g10.machine import AUTHORS, GIB, machine_of
 from tensortide.replays.g10.paged import _rules, _steps, _world
 from tensortide.replays.g10.planner import _ledgers, _table, periods, scheme
 from tensortide.reports.sections.policies import section
 from tensortide.studies.planning import plan
 from tensortide.studies.planning.g10_comparison import LATE, OURS, STOPPED, compare_policies
-from tensortide.studies.planning.g10_moves import machine_of
+from tensortide.timing.clusters import Tier
 from tests.reference import reference_folder
 
 MIB = 1 << 20
@@ -97,7 +98,8 @@ def test_the_planner_is_no_slower_than_the_moves_of_the_policies(step: Recording
         problem = instance(step.graph, "cuda", step.durations_ns, links=links)
         search = Transfers(problem, SMALL.device_bytes)
         trace = trace_of(step.graph, step.durations_ns)
-        for candidate in candidates(trace, machine_of(links, SMALL.device_bytes)):
+        device = msgspec.structs.replace(AUTHORS, capacity_bytes=SMALL.device_bytes, tiers=tuple(map(Tier, links)))
+        for candidate in candidates(trace, machine_of(device)):
             search.offer(*tokens_of(problem, candidate), candidate.name)
         found = plan(step, SMALL.device_bytes, links=links, recompute=False, effort=0.002, time_limit_s=3.0)
         assert search.best is not None

@@ -13,9 +13,10 @@ from tensortide.plans import in_order, save_plan
 from tensortide.plans.immovable import immovable
 from tensortide.plans.planned import Planned
 from tensortide.progress import Search
+from tensortide.replays.g10.machine import machine_of
 from tensortide.request import made
 from tensortide.studies.planning.g10_comparison import OURS, Compared
-from tensortide.studies.planning.policies import machine_of
+from tensortide.studies.planning.policies import device_of
 from tensortide.studies.planning.request import (
     FrontierRequest,
     OrderRequest,
@@ -115,7 +116,7 @@ def test_links_are_those_of_the_tiers_that_are_asked_for() -> None:
     assert (host.name, int(host.bytes_per_s), host.latency_ns) == ("host", 25 * 10**9, 10_000)
     assert host.capacity_bytes == 1 << 30
     assert (drive.name, drive.bytes_per_s, drive.capacity_bytes) == ("ssd", link("nvme").bytes_per_s, None)
-    machine = machine_of(PlannerRequest(tiers=asked))
+    machine = machine_of(device_of(PlannerRequest(tiers=asked), None))
     assert (machine.wire, machine.host_latency_ns, machine.host_bytes) == (25 * 10**9, 10_000, 1 << 30)
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tensortide.plans.compiled import IS_COMPILED
+from tensortide.compiled import IS_COMPILED
 from tests.forked_script import forked
 
 COLD = """

@@ -10,7 +10,7 @@ from msgspec.structs import replace
 
 from tensortide import capture
 from tensortide.graph import Graph
-from tensortide.graph.collectives import moves_data
+from tensortide.graph.communication import moves_data
 from tensortide.graph.model import OpView, Phase
 from tensortide.parallelism import Degrees, per_rank, product_flops
 from tensortide.parallelism.closed import Configuration

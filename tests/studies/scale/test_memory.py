@@ -13,7 +13,7 @@ from torch import nn
 
 import tensortide
 from tensortide.graph import Graph
-from tensortide.graph.collectives import moves_data
+from tensortide.graph.communication import moves_data
 from tensortide.graph.model import Phase, Role
 from tensortide.parallelism import Degrees, per_rank
 from tensortide.parallelism.closed import Configuration

@@ -9,9 +9,9 @@ from msgspec.structs import replace
 
 import tensortide
 from tensortide.graph import Graph
+from tensortide.graph.communication import group_of
 from tensortide.parallelism import Degrees, per_rank
 from tensortide.parallelism.closed import Transformer, predict_step
-from tensortide.parallelism.ranks import group_of
 from tensortide.studies.scale.ring import beside_attention
 from tensortide.timing.collectives.constants import CONTENTION
 from tensortide.timing.estimates import Estimate, Provenance

@@ -14,6 +14,7 @@ from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import Cost
 from tensortide.cost.rules.normalization import layer
 from tensortide.cost.rules.recurrent import GRU, LSTM, RELU, TANH, Layer
+from tensortide.dtypes import Kind, kind_of
 
 MEAN = 1
 CELLS = {"lstm_cell": LSTM, "gru_cell": GRU, "rnn_tanh_cell": TANH, "rnn_relu_cell": RELU}
@@ -67,7 +68,7 @@ def cross_entropy(op: OpCall) -> Cost | None:
     rows = x.numel // max(1, n)
     op.let(R=rows, n=n)
     softmax = Cost(elementwise_flops=rows * (5 * n - 1), transcendentals=rows * (n + 1), comparisons=rows * (n - 1))
-    if target.shape == x.shape and "int" not in target.dtype:
+    if target.shape == x.shape and kind_of(target.dtype) is not Kind.INTEGER:
         return None
     return softmax + Cost(elementwise_flops=rows * (1 + op.has("weight")))
 

@@ -11,7 +11,7 @@ from tensortide.cost.kinds import Kind, dtype_kind
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import Cost
 from tensortide.cost.registry import rule
-from tensortide.graph.collectives import COLLECTIVES, Part, named
+from tensortide.graph.communication import OPS, Part, named
 
 ALLOCATIONS = (
     "empty empty_like empty_strided empty_permuted new_empty new_empty_strided empty_quantized set resize resize_as "
@@ -142,7 +142,7 @@ def packed(op: OpCall) -> Cost:
 @rule(*named(Part.REDUCES), formula="1 per element received (bound from below)")
 def reduced(op: OpCall) -> Cost:
     """Data combined with that of other devices."""
-    outputs = op.outputs or [tensor for name in COLLECTIVES[op.name].writes for tensor in op.tensors(name)]
+    outputs = op.outputs or [tensor for name in OPS[op.name].writes for tensor in op.tensors(name)]
     count = sum(tensor.numel for tensor in outputs)
     return Cost(elementwise_flops=count, exact=False, reason="one operation per element received")
 

@@ -13,6 +13,7 @@ from tensortide.cost.forms import aten, moves
 from tensortide.cost.kinds import Weights, elements, kind_of
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import Cost
+from tensortide.dtypes import storage_bytes
 from tensortide.graph.model import Tensor
 
 PICKED = "Elements or rows picked by index."
@@ -118,7 +119,7 @@ SUM, MEAN, MAX = 0, 1, 2
 def _bag_bytes(op: OpCall) -> Bytes:
     """The indices and the rows they select are read."""
     given = [t for name in ("indices", "offsets", "per_sample_weights") for t in op.tensors(name)]
-    rows = op.tensor("indices").numel * op.shape("weight")[-1] * op.tensor("weight").itemsize
+    rows = storage_bytes(op.tensor("weight").dtype, (op.tensor("indices").numel, op.shape("weight")[-1]))
     return Bytes(size(given) + rows, written(op))
 
 

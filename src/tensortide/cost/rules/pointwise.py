@@ -9,7 +9,7 @@ from __future__ import annotations
 import msgspec
 
 from tensortide.cost.forms import alike, aten, each, moves
-from tensortide.cost.kinds import Kind, Weights, elements, kind_of
+from tensortide.cost.kinds import Kind, Weights, dtype_kind, elements, kind_of
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import Cost
 
@@ -158,7 +158,7 @@ def add_relu(op: OpCall) -> Weights:
 @each("mul multiply", "1 per output element (6 complex, 2 complex by real)")
 def mul(op: OpCall) -> Weights:
     """Product."""
-    factors = sum(t.dtype.startswith("complex") for t in op.inputs) + isinstance(op.arg("other"), complex)
+    factors = sum(dtype_kind(t.dtype) is Kind.COMPLEX for t in op.inputs) + isinstance(op.arg("other"), complex)
     return Weights(1, 0, 0, 6 if factors > 1 else 2)
 
 

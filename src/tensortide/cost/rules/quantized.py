@@ -17,6 +17,7 @@ from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import Cost
 from tensortide.cost.registry import rule
 from tensortide.cost.rules.convolution import convolve
+from tensortide.dtypes import DTYPES
 from tensortide.graph.model import Tensor
 
 LINEAR = (
@@ -43,7 +44,7 @@ def _in(spaces: str, names: str) -> list[str]:
 def scaled_mm(op: OpCall) -> Cost:
     """Product of matrices of numbers of 8 bits, or of two of 4."""
     (m, k), n = op.shape("self"), op.shape("mat2")[1]
-    k *= 2 if op.tensor("self").dtype.endswith("_x2") else 1
+    k *= DTYPES[op.tensor("self").dtype].holds
     op.let(m=m, n=n, k=k)
     return Cost(macs=m * n * k, elementwise_flops=op.out.numel * (1 + op.has("bias")) if "scaled" in op.base else 0)
 

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping, Sequence
 
 import msgspec
 
+from tensortide.dtypes import storage_bytes
 from tensortide.errors import GraphError
 from tensortide.graph.calls import Bound, bound
 from tensortide.graph.edits.draft import Draft
 from tensortide.graph.handles import Given, Out, checked_shape, contiguous
-from tensortide.graph.model import DTYPE_BYTES, TENSOR, Call, Graph, Op, Phase, Storage, Tensor, Value, describe
+from tensortide.graph.model import TENSOR, Call, Graph, Op, Phase, Storage, Tensor, Value, describe
 
 
 def at_op(graph: Graph, op: int) -> int:
@@ -80,7 +80,7 @@ def _output(draft: Draft, call: Bound, out: Out) -> int | None:
         draft.tensors.append(Tensor(home, dtype, shape, strides, out.offset))
         return None
     device = draft.storages[draft.tensors[call.handles[0].index].storage].device if call.handles else "cpu"
-    draft.storages.append(Storage(math.prod(shape) * DTYPE_BYTES[dtype], device, out.role, 0, 0, out.name))
+    draft.storages.append(Storage(storage_bytes(dtype, shape), device, out.role, 0, 0, out.name))
     draft.tensors.append(Tensor(len(draft.storages) - 1, dtype, shape, strides, out.offset))
     return len(draft.storages) - 1
 

@@ -10,14 +10,14 @@ from msgspec.structs import replace
 
 from tensortide.cost import Resolver, count
 from tensortide.errors import TimesError
-from tensortide.graph.collectives import PROCESS_GROUP
-from tensortide.graph.model import TENSOR, Call, Const, Graph, Meta, Op, OpView, Phase, Role, Storage, Tensor, Value
+from tensortide.graph.collectives import COLLECTIVES
+from tensortide.graph.communication import find, group_of, kind_of, payload_bytes
+from tensortide.graph.model import TENSOR, Call, Graph, Meta, Op, OpView, Phase, Role, Storage, Tensor, Value
 from tensortide.graph.unroll import unrolled
 from tensortide.importers.chakra.files import ordered, orphans
 from tensortide.importers.chakra.messages import Attribute, Chakra, CommType, Node, NodeType
 from tensortide.importers.imported import Imported
 from tensortide.recorder import resolver
-from tensortide.timing.collectives.recorded import kind_of, payload_bytes
 from tensortide.timing.durations import Durations
 from tensortide.timing.standins import from_samples
 
@@ -32,14 +32,6 @@ KIND, SOURCE = "durations_kind", "durations_source"
 """Attributes of ours for the whole trace: how the durations are known, and what they rest on."""
 
 _KEPT = ("num_ops", "tensor_size", "comm_type", "comm_size", "pg_name", "comm_src", "comm_dst", "comm_tag")
-_COMM = {
-    "all_reduce": CommType.ALL_REDUCE,
-    "reduce": CommType.REDUCE,
-    "all_gather": CommType.ALL_GATHER,
-    "broadcast": CommType.BROADCAST,
-    "all_to_all": CommType.ALL_TO_ALL,
-    "reduce_scatter": CommType.REDUCE_SCATTER,
-}
 
 
 def imported(trace: Chakra, path: str) -> Imported:
@@ -109,6 +101,8 @@ def _call(node: Node, inputs: int) -> Call:
     comm = node.attribute("comm_type")
     if node.type is NodeType.COLLECTIVE and isinstance(comm, int) and comm in {kind.value for kind in CommType}:
         kind = CommType(comm).name.lower()
+    elif node.type is NodeType.COLLECTIVE and comm is None and (row := find(node.name)) is not None:
+        kind = row.name
     kept: list[tuple[str, Value]] = [(f"x{i}", TENSOR) for i in range(inputs)]
     for attribute in _KEPT:
         value = node.attribute(attribute)
@@ -190,7 +184,7 @@ def chakra_of(graph: Graph, durations: Durations | None = None, *, resolver: Res
 def _type(op: OpView, kind: str | None) -> NodeType:
     if kind is None:
         return NodeType.COMPUTE
-    if kind == "send_recv":
+    if COLLECTIVES[kind].joins_two:
         return NodeType.RECEIVE if "recv" in op.name else NodeType.SEND
     return NodeType.COLLECTIVE
 
@@ -198,12 +192,13 @@ def _type(op: OpView, kind: str | None) -> NodeType:
 def _communication(op: OpView, kind: str, groups: Mapping[str, tuple[int, ...]]) -> Iterator[Attribute]:
     """Return what simulators read of a communication op. The step is that of rank 0; groups are numbered in their
     order."""
-    if kind in _COMM:
-        yield Attribute("comm_type", "int64", int(_COMM[kind]))
+    row = COLLECTIVES[kind]
+    if not row.joins_two:
+        yield Attribute("comm_type", "int64", int(CommType[row.chakra.split()[0]]))
     yield Attribute("comm_size", "int64", payload_bytes(op))
-    name = _group_of(op)
+    name = group_of(op)
     yield Attribute("pg_name", "string", str([*groups].index(name)) if name in groups else "")
-    if kind != "send_recv":
+    if not row.joins_two:
         return
     peer, tag = (op.arguments.get(key) for key in ("src" if "recv" in op.name else "dst", "tag"))
     if isinstance(peer, int):  # a receive from any rank has none
@@ -217,17 +212,9 @@ def _communication(op: OpView, kind: str, groups: Mapping[str, tuple[int, ...]])
 
 def _groups(graph: Graph) -> dict[str, tuple[int, ...]]:
     """The process groups that ops of ``graph`` use, and before them that of all ranks, by name."""
-    used = {_group_of(op) for op in graph if kind_of(op.name) is not None}
+    used = {group_of(op) for op in graph if kind_of(op.name) is not None}
     known = graph.meta.groups
     return {name: ranks for i, (name, ranks) in enumerate(known.items()) if name in used or (i == 0 and used)}
-
-
-def _group_of(op: OpView) -> str:
-    """The name of the process group of a communication op; empty if it is not known."""
-    found = op.arguments.get("group_name", op.arguments.get("process_group"))
-    if isinstance(found, Const):
-        return found.value.removeprefix(PROCESS_GROUP)
-    return found if isinstance(found, str) else ""
 
 
 def _dependencies(graph: Graph) -> list[tuple[int, ...]]:

@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 import msgspec
 
+from tensortide.dtypes import numbered, storage_bytes
 from tensortide.errors import TimesError
 from tensortide.graph.model import (
-    DTYPE_BYTES,
     TENSOR,
     Call,
     Const,
@@ -34,10 +34,7 @@ _STEP = re.compile(r"ProfilerStep#(\d+)")
 _BACKWARD = "autograd::engine::evaluate_function"
 _OPTIMIZER = "Optimizer."
 _SCHEMA = re.compile(r"([\w:]+)(?:\.(\w+))?\((.*)\) -> (.*)")
-DTYPE_NUMBERS = {
-    0: "uint8", 1: "int8", 2: "int16", 3: "int32", 4: "int64", 5: "float16", 6: "float32", 7: "float64", 8: "complex32",
-    9: "complex64", 10: "complex128", 11: "bool", 15: "bfloat16", 23: "float8_e5m2", 24: "float8_e4m3fn",
-}  # fmt: skip
+DTYPE_NUMBERS = numbered("torch")
 """PyTorch's numbers of its dtypes."""
 
 
@@ -270,7 +267,7 @@ class _Building:
         block = self.blocks[place]
         reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.strides, strict=True))
         end = 0 if 0 in tensor.shape else tensor.offset + 1 + reach
-        block.nbytes = max(block.nbytes, end * DTYPE_BYTES[tensor.dtype])
+        block.nbytes = max(block.nbytes, storage_bytes(tensor.dtype, (end,)))
         block.last = index
         block.phases.add(phase)
         view = Tensor(place, tensor.dtype, tensor.shape, tensor.strides, tensor.offset)

@@ -9,17 +9,11 @@ from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
+from tensortide.dtypes import in_cpp
 from tensortide.errors import TimesError
 from tensortide.timing.json_stream import members
 
-DTYPES = {
-    "float": "float32", "double": "float64", "int": "int32", "long int": "int64", "long": "int64", "short": "int16",
-    "short int": "int16", "unsigned char": "uint8", "signed char": "int8", "bool": "bool", "c10::Half": "float16",
-    "c10::BFloat16": "bfloat16", "c10::complex<float>": "complex64", "c10::complex<double>": "complex128",
-    "c10::complex<c10::Half>": "complex32", "c10::Float8_e4m3fn": "float8_e4m3fn", "c10::Float8_e5m2": "float8_e5m2",
-    "unsigned short": "uint16", "unsigned int": "uint32", "unsigned long": "uint64",
-}  # fmt: skip
-"""Types of elements by their names in C++."""
+DTYPES = in_cpp()
 
 
 class TensorValue(NamedTuple):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from tensortide.dtypes import numbered
 from tensortide.errors import TraceError
 from tensortide.graph.model import Const
 from tensortide.importers.exported import document as d
@@ -12,19 +13,7 @@ from tensortide.importers.exported.metadata import place_of
 from tensortide.importers.exported.program import Arg, Block, Node, Ref, Type
 from tensortide.importers.exported.vmap import ENTER, LEAVE, mark
 
-DTYPES: dict[int, str] = dict(
-    enumerate(
-        ("uint8", "int8", "int16", "int32", "int64", "float16", "float32", "float64", "complex32", "complex64",
-         "complex128", "bool", "bfloat16"),
-        start=1,
-    )
-) | dict(
-    enumerate(
-        ("uint16", "float8_e4m3fn", "float8_e5m2", "float8_e4m3fnuz", "float8_e5m2fnuz", "float8_e8m0fnu", "uint32",
-         "uint64"),
-        start=28,
-    )
-)  # fmt: skip
+DTYPES = numbered("exported")
 """Dtypes by the number that the format gives them."""
 _MEMORY_FORMATS = ("unknown", "contiguous_format", "channels_last", "channels_last_3d", "preserve_format")
 _LAYOUTS = ("unknown", "sparse_coo", "sparse_csr", "sparse_csc", "sparse_bsr", "sparse_bsc", "_mkldnn", "strided")

@@ -12,7 +12,6 @@ from tensortide.errors import TraceError
 from tensortide.graph.model import Graph
 from tensortide.importers.g10.results import MemoryLog
 from tensortide.importers.imported import Imported
-from tensortide.memory.layout import bytes_of
 from tensortide.timelines.intervals import Interval, Life, active_bytes, lasting_tensors, live_bytes, liveness
 from tensortide.timing.durations import Times
 
@@ -64,7 +63,7 @@ def timed_lives(trace: Imported, times: Times | None = None) -> TimedLives:
 
 def series_of(graph: Graph, lives: Sequence[Life]) -> Series:
     """The series of ``graph``, whose ``lives`` are those of its tensors in mode ``compat``."""
-    count, sizes = len(graph), list(map(bytes_of, graph.tensors))
+    count, sizes = len(graph), [tensor.nbytes for tensor in graph.tensors]
     weights = sum(size for size, lasts in zip(sizes, lasting_tensors(graph), strict=True) if lasts)
     persistent = [life for life in lives if life.persistent]
     unused = weights - sum(life.nbytes for life in persistent)  # weights that no op uses are resident too

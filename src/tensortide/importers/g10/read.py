@@ -156,7 +156,7 @@ def _tensor(tensor: TensorLine) -> Tensor:
     if isinstance(kind, TensorType) and not any(map(symbols_of, kind.dims)):
         shape = tuple(evaluated(dim, {}) for dim in kind.dims)
         view = Tensor(tensor.id, kind.dtype, shape, row_major(shape))
-        if view.numel * view.itemsize == tensor.nbytes:
+        if view.nbytes == tensor.nbytes:
             return view
     return Tensor(tensor.id, "uint8", (tensor.nbytes,), (1,))
 

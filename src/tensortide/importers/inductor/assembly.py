@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import msgspec
 
-from tensortide.graph.model import DTYPE_BYTES, UNKNOWN_DEVICE, Phase, Role, Source, Storage, Tensor, Value
+from tensortide.dtypes import storage_bytes
+from tensortide.graph.model import UNKNOWN_DEVICE, Phase, Role, Source, Storage, Tensor, Value
 from tensortide.importers.inductor.types import TensorType, evaluated, row_major, symbols_of
 from tensortide.importers.inductor.views import strides_of_view, writes_in_place
 
@@ -71,7 +72,7 @@ class Assembly:
         shape, known = self._shape(kind)
         strides = self._strides(kind, shape, known, ())
         reach = sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))  # to the last element
-        nbytes = (reach + 1) * DTYPE_BYTES[kind.dtype] if known and 0 not in shape else 0
+        nbytes = storage_bytes(kind.dtype, (reach + 1,)) if known and 0 not in shape else 0
         self.blocks.append(Block(name, nbytes, kind.device or UNKNOWN_DEVICE, role, born, persistent))
         return self._add(name, kind, Tensor(len(self.blocks) - 1, kind.dtype, shape, strides), known)
 

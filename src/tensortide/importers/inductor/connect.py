@@ -9,6 +9,7 @@ import ast
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
+from tensortide.dtypes import Kind, kind_of
 from tensortide.errors import TraceError
 from tensortide.graph.model import Phase
 from tensortide.importers.inductor.assembly import Assembly
@@ -115,7 +116,7 @@ def _given(
     """The gradients that parameters of a backward graph stand for: of results of its forward graph that one other
     graph takes. Any other is a sum, or the program's own."""
     tangents = [one for one in program.parameters if one.name.startswith("tangents_")]
-    trained = [tensor for tensor in results if made.types[tensor].dtype.startswith(("float", "bfloat", "complex"))]
+    trained = [tensor for tensor in results if kind_of(made.types[tensor].dtype) in (Kind.FLOAT, Kind.COMPLEX)]
     found: dict[str, int] = {}
     for one, tensor in zip(tangents, trained, strict=False) if len(tangents) == len(trained) else ():
         given = gradients.get(tensor, [])

@@ -4,29 +4,15 @@ from __future__ import annotations
 
 import ast
 import itertools
-import math
 import operator
 import re
 import warnings
 from collections.abc import Callable, Mapping
 from typing import NamedTuple
 
-from tensortide.graph.model import DTYPE_BYTES
+from tensortide.dtypes import storage_bytes, tagged
 
-TAGS: dict[str, str] = {
-    **{f"f{bits}": f"float{bits}" for bits in (16, 32, 64)},
-    **{f"i{bits}": f"int{bits}" for bits in (8, 16, 32, 64)},
-    **{f"u{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)},
-    **{f"c{bits}": f"complex{bits}" for bits in (32, 64, 128)},
-    "bf16": "bfloat16",
-    "b8": "bool",
-    "f8e4m3fn": "float8_e4m3fn",
-    "f8e5m2": "float8_e5m2",
-    "f8e4m3fnuz": "float8_e4m3fnuz",
-    "f8e5m2fnuz": "float8_e5m2fnuz",
-    "f8e8m0fnu": "float8_e8m0fnu",
-    "f4e2m1fnx2": "float4_e2m1fn_x2",
-}
+TAGS = tagged("inductor")
 """dtype of each tag."""
 _TAG_OF = {dtype: tag for tag, dtype in TAGS.items()}
 
@@ -79,7 +65,7 @@ def parse_type(text: str) -> TensorType | SymbolType:
 def type_text(dtype: str, shape: tuple[int, ...]) -> str:
     """The type of a dense tensor: ``f32[8, 3]``. A dtype without a tag is shown as its bytes."""
     if dtype not in _TAG_OF:
-        dtype, shape = "uint8", (math.prod(shape) * DTYPE_BYTES[dtype],)
+        dtype, shape = "uint8", (storage_bytes(dtype, shape),)
     return f"{_TAG_OF[dtype]}[{', '.join(map(str, shape))}]"
 
 

@@ -5,17 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tensortide.graph.model import DTYPE_BYTES, Const, Value
+from tensortide.dtypes import unpacked
+from tensortide.graph.model import Const, Value
 from tensortide.importers.jax import compat
 from tensortide.importers.jax.program import Cell
 
-_STAND_INS = {
-    "float0": "bool",
-    **dict.fromkeys(("int4", "int2"), "int8"),
-    **dict.fromkeys(("uint4", "uint2"), "uint8"),
-    "float4_e2m1fn": "float8_e5m2",
-}
-"""Dtypes of a byte in the place of smaller ones, which Graphs have no name for."""
 _KEY_WORDS = {"fry": 2, "rbg": 4, "urbg": 4}
 """Words of 32 bits of a random key, by its kind."""
 _DROPPED = frozenset(
@@ -44,13 +38,13 @@ def shape_of(array: Any) -> tuple[int, ...]:
 
 
 def dtype_of(dtype: Any) -> str:
-    """Return the Graph's name of a dtype."""
+    """Return the Graph's name of a dtype; the arrays of XLA on a CPU are not packed."""
     name = str(getattr(dtype, "name", dtype))
     if name.startswith("key<"):
         return "uint32"
-    if name.startswith("float8") and name not in DTYPE_BYTES:
-        return "float8_e5m2"
-    return _STAND_INS.get(name, name)
+    if name == "float0":
+        return "bool"
+    return unpacked(name)
 
 
 def arguments_of(parameters: Mapping[str, Any]) -> dict[str, Value]:

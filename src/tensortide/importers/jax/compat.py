@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tensortide.graph.collectives import COLLECTIVES
+
 RENAMED = {
     "pjit": "jit",
     "core_call": "call",
@@ -16,12 +18,12 @@ RENAMED = {
     "remat": "remat2",
     "custom_vjp_call_jaxpr": "custom_vjp_call",
     "custom_jvp_call_jaxpr": "custom_jvp_call",
-    "psum2": "psum",
-    "psum_invariant": "psum",
-    "all_gather_invariant": "all_gather",
-    "all_gather_reduced": "all_gather",
-    "unreduced_psum": "psum",
-    "unreduced_reduce_scatter": "reduce_scatter",
+    **{
+        former: name
+        for row in COLLECTIVES.values()
+        for name, *others in (variants.split("/") for variants in row.jax.split())
+        for former in others
+    },
     "ragged_dot": "ragged_dot_general",
     "conv_general": "conv_general_dilated",
     "add_jaxvals": "add_any",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tensortide.dtypes import Kind, kind_of
 from tensortide.graph.model import Phase, Role
 from tensortide.importers.jax.phases import depends, read_before_the_optimizer, read_by
 from tensortide.importers.jax.places import module_of
@@ -87,4 +88,4 @@ def _constant(cell: Cell) -> Role:
 
 
 def _is_real(cell: Cell) -> bool:
-    return "float" in cell.dtype or "complex" in cell.dtype
+    return kind_of(cell.dtype) in (Kind.FLOAT, Kind.COMPLEX)

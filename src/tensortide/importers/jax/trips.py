@@ -10,6 +10,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from tensortide.dtypes import Kind, is_float, kind_of
 from tensortide.importers.jax.program import Carry, Cell, Node, Step
 from tensortide.importers.symbols import steps_until
 
@@ -45,11 +46,11 @@ def value_of(step: Step, known: Mapping[Cell, Any]) -> Any:
 
 
 def _converted(value: Any, dtype: str) -> Any:
-    if isinstance(value, complex) or dtype.startswith("complex"):
+    if isinstance(value, complex) or kind_of(dtype) is Kind.COMPLEX:
         return None
     if dtype == "bool":
         return bool(value)
-    if "int" not in dtype:
+    if kind_of(dtype) is not Kind.INTEGER:
         return _held(float(value), dtype)
     if isinstance(value, float) and not (math.isfinite(value) and _held(int(value), dtype) == int(value)):
         return None  # what a compiler makes of a number that is too large is its own
@@ -71,7 +72,7 @@ def _kept(dtype: str) -> tuple[int, int, Callable[[float], float] | None]:
     if integer is not None:
         bits = int(integer[2])
         return 0 if integer[1] else -(1 << (bits - 1)), 1 << bits, None
-    if not dtype.startswith(("float", "bfloat")) or dtype == "float64":
+    if not is_float(dtype) or dtype == "float64":
         return 0, 0, None
     if dtype == "float32":
         return 0, 0, lambda value: ctypes.c_float(value).value
@@ -214,7 +215,7 @@ def _passed_on(cell: Cell, makers: Mapping[Cell, Step]) -> Cell:
 
 def _integer(cell: Cell, known: Mapping[Cell, Any]) -> int | None:
     found: Any = known.get(cell) if cell.literal is None else cell.literal
-    return int(found) if "int" in cell.dtype and found is not None else None
+    return int(found) if kind_of(cell.dtype) is Kind.INTEGER and found is not None else None
 
 
 def _number(cell: Cell, now: Mapping[Cell, Any]) -> Any:

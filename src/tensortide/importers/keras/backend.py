@@ -14,8 +14,9 @@ from typing import Any
 import numpy as np
 
 from tensortide.cost import ModelSizes
+from tensortide.dtypes import ITEM_BYTES
 from tensortide.errors import MetricError
-from tensortide.graph.model import DTYPE_BYTES, Graph
+from tensortide.graph.model import Graph
 from tensortide.importers.keras import sampling
 from tensortide.importers.keras.sampling import Distribution, Range
 
@@ -164,7 +165,7 @@ def _elements(variables: Iterable[Any]) -> int:
 
 
 def _bytes(variables: Iterable[Any]) -> int:
-    return sum(math.prod(map(int, variable.shape)) * DTYPE_BYTES.get(str(variable.dtype), 4) for variable in variables)
+    return sum(math.prod(map(int, variable.shape)) * ITEM_BYTES.get(str(variable.dtype), 4) for variable in variables)
 
 
 BACKEND = KerasBackend()

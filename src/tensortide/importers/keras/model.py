@@ -9,10 +9,11 @@ from typing import Any, NamedTuple
 
 import msgspec
 
+from tensortide.dtypes import DTYPES
 from tensortide.expr import sized, symbol
 from tensortide.graph.builder import GraphBuilder
 from tensortide.graph.handles import Handle, Out
-from tensortide.graph.model import DTYPE_BYTES, Graph, Value
+from tensortide.graph.model import Graph, Value
 from tensortide.importers.keras.archive import KerasFileError
 from tensortide.importers.keras.layers import LAYERS, Layer, Weights
 from tensortide.importers.keras.layers.layer import LayerError, Shape
@@ -205,7 +206,7 @@ class Model:
             if known is None:
                 known = inputs[0].shape if inputs else ()
                 self.notes.append(f"the result of {path} is taken to have the shape of its input")
-            outs.append(Out(known, dtype if dtype in DTYPE_BYTES else inputs[0].dtype if inputs else "float32"))
+            outs.append(Out(known, dtype if dtype in DTYPES else inputs[0].dtype if inputs else "float32"))
         names = tuple(f"x{i}" for i in range(len(inputs)))
         return [*self.b.ops(f"keras.{name}", *inputs, outs=outs, names=names, arguments=extra, label=path)]
 
@@ -222,7 +223,7 @@ class Model:
         sizes = self._sizes(shape, ())
         if sizes is None:
             raise KerasFileError(f"{self.file}: the input {name!r} has the shape {shape}")
-        return self.b.input(name, sizes, dtype if dtype in DTYPE_BYTES else "float32")
+        return self.b.input(name, sizes, dtype if dtype in DTYPES else "float32")
 
     def _sizes(self, shape: Sequence[Any], inputs: Sequence[Handle]) -> Shape | None:
         """Return a stored shape with symbols for what it leaves open; None for one that is none."""

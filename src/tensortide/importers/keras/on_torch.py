@@ -64,7 +64,9 @@ def captured(model: Any, step: Callable[[], Any], sizes: dict[str, int]) -> Impo
 def _zeros(shape: tuple[int, ...], dtype: str) -> Any:
     import torch
 
-    return torch.zeros(shape, dtype=getattr(torch, dtype))
+    from tensortide.recorder.torch_dtypes import torch_dtype
+
+    return torch.zeros(shape, dtype=torch_dtype(dtype))
 
 
 def _sizes(inputs: Any, sizes: Mapping[str, int]) -> dict[str, int]:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
 from typing import NamedTuple
 
+from tensortide.dtypes import is_float
 from tensortide.errors import TimesError
 from tensortide.graph import Graph, GraphBuilder, Handle, Out, Phase, Role
 from tensortide.graph.builder import LASTING
@@ -191,7 +192,7 @@ class _Building:
         role = Role.INPUT
         if op.phase is Phase.OPTIMIZER:
             role = Role.OPTIMIZER_STATE
-        elif self.trained[value.shape] > 0 and value.dtype.startswith(("float", "bfloat")):
+        elif self.trained[value.shape] > 0 and is_float(value.dtype):
             self.trained[value.shape] -= 1
             role = Role.PARAMETER
         label = f"{'.'.join(op.module)}.{name}".lstrip(".") if role in LASTING else ""

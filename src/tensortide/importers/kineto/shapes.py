@@ -6,6 +6,7 @@ import functools
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
+from tensortide.errors import GraphError
 from tensortide.graph.signatures import Argument as Parameter
 from tensortide.graph.signatures import Signature, signatures_of
 from tensortide.importers.execution.graph import DTYPE_NUMBERS
@@ -64,7 +65,7 @@ def results_of(signature: Signature, arguments: tuple[Argument, ...]) -> tuple[R
             if not any(isinstance(value, Given | tuple) for value in arguments):
                 named["device"] = torch.device("meta")
             found = op(*positional, **named)
-    except (RuntimeError, TypeError, ValueError, NotImplementedError, IndexError, AssertionError):
+    except (GraphError, RuntimeError, TypeError, ValueError, NotImplementedError, IndexError, AssertionError):
         return None
     values = found if isinstance(found, tuple | list) else (found,)
     return tuple(_result(value) for value in values)
@@ -73,15 +74,17 @@ def results_of(signature: Signature, arguments: tuple[Argument, ...]) -> tuple[R
 def _made(name: str, value: Argument) -> Any:
     import torch
 
+    from tensortide.recorder.torch_dtypes import torch_dtype
+
     if isinstance(value, Given):
-        dtype = getattr(torch, value.dtype)
+        dtype = torch_dtype(value.dtype)
         if value.strides is None:
             return torch.empty(value.shape, dtype=dtype, device="meta")
         return torch.empty_strided(value.shape, value.strides, dtype=dtype, device="meta")
     if isinstance(value, tuple):
         return [_made("", item) for item in value]
     if name in ("dtype", "input_dtype", "out_dtype") and isinstance(value, int):
-        return getattr(torch, DTYPE_NUMBERS[value]) if value in DTYPE_NUMBERS else None
+        return torch_dtype(DTYPE_NUMBERS[value]) if value in DTYPE_NUMBERS else None
     return value
 
 

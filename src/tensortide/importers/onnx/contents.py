@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from tensortide.dtypes import Kind, kind_of
 from tensortide.importers.onnx.value import FEW, Contents
 
 _HUGE = 1 << 80
@@ -103,6 +104,6 @@ def cast(contents: Contents | None, dtype: str) -> Contents | None:
     """Convert elements to another dtype."""
     if dtype == "bool":
         return mapped(bool, contents)
-    if "int" in dtype:
+    if kind_of(dtype) is Kind.INTEGER:
         return mapped(lambda a: math.trunc(a) if not isinstance(a, int) or isinstance(a, bool) else a, contents)
     return contents

@@ -8,11 +8,12 @@ from typing import Any
 
 import msgspec
 
+from tensortide.dtypes import is_float, storage_bytes
 from tensortide.errors import GraphError
 from tensortide.expr import Size, expr_of
 from tensortide.graph.builder import GraphBuilder
 from tensortide.graph.handles import Handle, Out
-from tensortide.graph.model import DTYPE_BYTES, Graph, Meta, Named, Role
+from tensortide.graph.model import Graph, Meta, Named, Role
 from tensortide.graph.model import Value as Argument
 from tensortide.importers.onnx import control
 from tensortide.importers.onnx.contents import array
@@ -100,7 +101,7 @@ class Conversion:
         shape = self.checked(stored.shape, f"the stored tensor {stored.name}")
         handle = self.builder.value(
             stored.name, shape, stored.dtype, role=role, nbytes=stored.nbytes,
-            trainable=role is Role.PARAMETER and "float" in stored.dtype,
+            trainable=role is Role.PARAMETER and is_float(stored.dtype),
         )  # fmt: skip
         return Value(shape, stored.dtype, stored.contents, handle, name=stored.name)
 
@@ -180,7 +181,7 @@ class Conversion:
         (spec,) = constant(call)
         held = next((value for value in node.attributes.values() if isinstance(value, Stored)), None)
         name = node.outputs[0] if node.outputs else ""
-        nbytes = held.nbytes if held is not None else math.prod(spec.shape) * DTYPE_BYTES[spec.dtype]
+        nbytes = held.nbytes if held is not None else storage_bytes(spec.dtype, spec.shape)
         stored = Stored(name, spec.shape, spec.dtype, nbytes, spec.contents)
         return self.stored(stored, role_of(stored, self._uses.get(name, set())))
 

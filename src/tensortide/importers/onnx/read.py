@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from tensortide import dtypes
+from tensortide.dtypes import numbered, storage_bytes
 from tensortide.errors import MissingExtra
 from tensortide.importers.onnx.value import FEW, MOST_DIMS, Contents, OnnxError
 
@@ -24,18 +26,14 @@ STANDARD = ("", "ai.onnx")
 DEEPEST = 40
 """Most graphs inside one another."""
 
-DTYPES = {
-    1: "float32", 2: "uint8", 3: "int8", 4: "uint16", 5: "int16", 6: "int32", 7: "int64", 8: "string", 9: "bool",
-    10: "float16", 11: "float64", 12: "uint32", 13: "uint64", 14: "complex64", 15: "complex128", 16: "bfloat16",
-    17: "float8_e4m3fn", 18: "float8_e4m3fnuz", 19: "float8_e5m2", 20: "float8_e5m2fnuz", 21: "uint8", 22: "int8",
-    23: "float8_e4m3fn", 24: "float8_e8m0fnu", 25: "uint8", 26: "int8", 27: "float8_e4m3fn", 28: "float8_e5m2",
-}  # fmt: skip
-"""Dtypes by their number in ONNX; those of less than a byte are counted as the smallest that holds them."""
-BITS = {21: 4, 22: 4, 23: 4, 25: 2, 26: 2, 27: 6, 28: 6}
-"""Bits of the elements that are stored packed."""
+DTYPES = numbered("onnx")
 _FIELDS = {1: "float_data", 7: "int64_data", 11: "double_data", 12: "uint64_data", 13: "uint64_data"}
-_NUMPY = {1: "<f4", 2: "u1", 3: "i1", 4: "<u2", 5: "<i2", 6: "<i4", 7: "<i8", 9: "?", 10: "<f2", 11: "<f8", 12: "<u4",
-          13: "<u8"}  # fmt: skip
+_NUMPY = {
+    number: f"<{code}"
+    for number, name in DTYPES.items()
+    if (code := dtypes.DTYPES[name].numpy) and dtypes.kind_of(name) is not dtypes.Kind.COMPLEX
+}
+"""Dtypes whose contents are read, as NumPy has them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,9 +283,7 @@ class _Reader:
         if kind not in DTYPES:
             raise OnnxError(f"{self.file}: the stored tensor {message.name} has the unknown dtype {kind}")
         count = math.prod(shape)
-        from tensortide.graph.model import DTYPE_BYTES
-
-        nbytes = -(-count * BITS[kind] // 8) if kind in BITS else count * DTYPE_BYTES[DTYPES[kind]]
+        nbytes = storage_bytes(DTYPES[kind], shape)
         contents = self.contents(message, shape, count) if count <= FEW and message.data_location != 1 else None
         return Stored(_text(message.name), shape, DTYPES[kind], nbytes, contents, _masks(message))
 

@@ -6,6 +6,7 @@ import math
 from collections import defaultdict
 from collections.abc import Iterator
 
+from tensortide.dtypes import is_float
 from tensortide.graph.model import Role
 from tensortide.importers.onnx.read import Body, Model, Stored
 
@@ -61,7 +62,7 @@ def uses(model: Model) -> dict[str, set[tuple[str, int]]]:
 def role_of(stored: Stored, places: set[tuple[str, int]]) -> Role:
     """Return the role of a stored tensor: a parameter if it is a weight; single numbers and masks
     are none."""
-    if "float" in stored.dtype:
+    if is_float(stored.dtype):
         weight = (
             math.prod(stored.shape) > 1 and not stored.masks and any(i not in FIXED.get(kind, ()) for kind, i in places)
         )

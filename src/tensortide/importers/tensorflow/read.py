@@ -11,8 +11,8 @@ from typing import Literal
 import msgspec
 
 from tensortide.collector import no_collection
+from tensortide.dtypes import ITEM_BYTES
 from tensortide.expr import Expr, as_expr
-from tensortide.graph.model import DTYPE_BYTES
 from tensortide.importers.tensorflow.optypes import ENTERS
 from tensortide.importers.tensorflow.program import MetaGraphError, Node, Program, Spec, stated_shapes
 from tensortide.importers.tensorflow.reading.functions import lowered
@@ -125,7 +125,7 @@ def _nodes(found: Propagation, final: Callable[[Expr], Expr]) -> Iterator[Node]:
             shapes, dtypes = [found.state.elements.get(i)], (str(node.attributes.get("dtype")),)
         outputs = []
         for k, (dtype, shape) in enumerate(zip(dtypes, shapes, strict=True)):
-            known = shape is not None or not DTYPE_BYTES.get(dtype, 0)
+            known = shape is not None or not ITEM_BYTES.get(dtype, 0)
             own = shape if known else (found.sizes.new(f"{node.name}:{k}{ELEMENTS}", 1, Origin.DERIVED),)
             outputs.append(Spec(dtype, None if own is None else tuple(map(final, own))))
         attributes = {key: value for key, value in node.attributes.items() if key != "_output_shapes"}

@@ -9,6 +9,7 @@ from pathlib import Path
 import msgspec
 
 from tensortide.collector import no_collection
+from tensortide.dtypes import is_float
 from tensortide.expr import constant, sized, symbol
 from tensortide.graph.builder import GraphBuilder
 from tensortide.graph.handles import Handle, Out
@@ -72,7 +73,7 @@ class Conversion:
         notes = ["lifetimes by last use", *self.notes]
         if self.open and BATCH not in self.settings:
             notes.insert(0, "batch is open in the file: 1, as it is stored (--set batch=...)")
-        packed = sum(tensor.bits > 0 for graph in self.model.subgraphs for tensor in graph.tensors)
+        packed = sum(tensor.packed for graph in self.model.subgraphs for tensor in graph.tensors)
         if packed:
             notes.append(f"{packed} tensors of less than a byte per element are counted with a byte")
         guesses = (*self._guesses(), *self.guesses)
@@ -268,9 +269,8 @@ def _has_batch(model: Model) -> bool:
 def _weights(graph: Subgraph) -> set[tuple[int, int]]:
     """Return where the values of weights lie: constants of real numbers, or quantized ones, that have an axis and that
     an operator computes with. What only starts a loop is none."""
-    real = ("float32", "float16", "bfloat16", "float64")
     read = {i for op in graph.operators if op.name not in ("WHILE", "IF", "CALL") for i in op.inputs if i >= 0}
     return {
         tensor.span for i, tensor in enumerate(graph.tensors)
-        if i in read and tensor.span[1] and (tensor.quantized or tensor.dtype in real) and tensor.shape
+        if i in read and tensor.span[1] and (tensor.quantized or is_float(tensor.dtype)) and tensor.shape
     }  # fmt: skip

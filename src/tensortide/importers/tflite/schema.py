@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from tensortide.dtypes import numbered, unpacked
 from tensortide.importers.tflite.buffer import FlatBufferError, Reader, Table
 
 IDENTIFIER = b"TFL3"
@@ -52,15 +53,7 @@ _OPERATORS = _NAMES.split()
 """Names of the built-in operators, by their codes."""
 
 _CUSTOM, _EXTENDED = 32, 127
-_DTYPES = """
-float32 float16 int32 uint8 int64 string bool int16 complex64 int8 float64 complex128 uint64 resource variant uint32
-uint16 int8 bfloat16 int8 uint8
-"""
-_TYPES = _DTYPES.split()
-"""Dtypes by their codes. Those of less than a byte (int4, int2, uint4) take a byte, as the runtime unpacks them."""
-
-_PACKED = {17: 4, 19: 2, 20: 4}
-"""Bits of an element in the file, by the code of the dtype."""
+_DTYPES = numbered("tflite")
 
 FUSED = ("", "RELU", "RELU_N1_TO_1", "RELU6", "TANH", "SIGN_BIT")
 """Activations that an operator may end with, by their codes."""
@@ -94,13 +87,13 @@ _OPTIONS: dict[str, dict[str, tuple[int, str, int]]] = {
 
 
 class Stored(NamedTuple):
-    """A tensor of a subgraph. ``bits`` are those of an element in the file; ``span`` is where its values lie, of length
-    0 for one that is computed; ``dynamic`` are the axes whose size the file leaves open."""
+    """A tensor of a subgraph. ``packed``: its elements take less than a byte in the file; ``span`` is where its values
+    lie, of length 0 for one that is computed; ``dynamic`` are the axes whose size the file leaves open."""
 
     name: str
     shape: tuple[int, ...]
     dtype: str
-    bits: int
+    packed: bool
     span: tuple[int, int]
     quantized: bool
     variable: bool
@@ -204,7 +197,7 @@ def _tensor(file: Reader, table: Table, buffers: list[tuple[int, int]]) -> Store
         table.number(2, "I"),
         table.text(3),
     )
-    if not 0 <= code < len(_TYPES):
+    if code not in _DTYPES:
         raise file.fail(f"tensor {name!r} has the unknown type {code}")
     if buffer >= len(buffers):
         raise file.fail(f"tensor {name!r} lies in buffer {buffer} of {len(buffers)}")
@@ -215,7 +208,8 @@ def _tensor(file: Reader, table: Table, buffers: list[tuple[int, int]]) -> Store
     quantization = table.table(4)
     quantized = quantization is not None and quantization.span(2)[1] > 0
     variable = bool(table.number(5, "b"))
-    return Stored(name, shape, _TYPES[code], _PACKED.get(code, 0), buffers[buffer], quantized, variable, dynamic)
+    stored, dtype = _DTYPES[code], unpacked(_DTYPES[code])
+    return Stored(name, shape, dtype, dtype != stored, buffers[buffer], quantized, variable, dynamic)
 
 
 def _operator(file: Reader, table: Table, codes: list[str]) -> Operator:

@@ -18,6 +18,7 @@ import msgspec
 
 from tensortide.cost import count
 from tensortide.cost.count import Count
+from tensortide.dtypes import Kind, kind_of
 from tensortide.errors import MetricError, Unavailable
 from tensortide.graph.model import Graph, Role
 from tensortide.measures.compat.charges import CHARGES, charge
@@ -114,7 +115,7 @@ def _failure(traced: NodeGraph, keywords: bool) -> str:
     if keywords:
         return "not available there: it passes inputs by position, and the model takes them by name alone"
     tensors = (traced.graph.tensors[named.tensor] for named in traced.graph.named if named.role is Role.INPUT)
-    if any(tensor.dtype.startswith("complex") for tensor in tensors):
+    if any(kind_of(tensor.dtype) is Kind.COMPLEX for tensor in tensors):
         return "not available there: it makes no complex inputs"
     try:
         live_nodes(traced)
@@ -203,7 +204,7 @@ def _size(graph: Graph, element_bytes: Mapping[str, int]) -> Figure:
     reasons: dict[str, int] = defaultdict(int)
     for index, (name, trained) in _parameters(graph).items():
         tensor = graph.tensors[index]
-        own, counted = tensor.numel * tensor.itemsize, tensor.numel * element_bytes.get(name, 4 if trained else 0)
+        own, counted = tensor.nbytes, tensor.numel * element_bytes.get(name, 4 if trained else 0)
         ours, theirs = ours + own, theirs + counted
         if name in element_bytes:
             reasons["bytes per element as the module gives them"] += counted - own

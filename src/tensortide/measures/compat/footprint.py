@@ -71,7 +71,7 @@ def _compare(graph: Graph, peak: LiveNode, resident: set[int], at: int, reasons:
         if storage not in resident:
             what = "inputs and weights seen through views" if graph.storages[storage].birth is None else "results"
             reasons[f"{what} that are live at {where}, and not at {here}"] += counted
-        elif value.tensor.numel * value.tensor.itemsize == whole:
+        elif value.tensor.nbytes == whole:
             reasons[f"{value.tensor.dtype} counted as 4 bytes"] += counted - whole
         else:
             reasons["views counted by their own elements, and not by the storage that they keep"] += counted - whole

@@ -9,6 +9,7 @@ import numpy as np
 from msgspec.structs import replace
 from numpy.typing import NDArray
 
+from tensortide.dtypes import DTYPES, is_float
 from tensortide.errors import TensortideError
 from tensortide.parallelism.closed.configuration import Configuration, with_shared_heads
 from tensortide.parallelism.closed.transformer import Transformer
@@ -123,6 +124,8 @@ def _row(shape: Transformer, one: Configuration, cluster: Cluster) -> tuple[floa
     device, shape = cluster.device, with_shared_heads(shape, one)
     peak, peak16 = (_peak(cluster, dtype) for dtype in (one.dtype, "bfloat16"))
     routed = shape.active if shape.experts and one.expert > 1 else 0
+    inner = one.tensor * one.context  # ranks that communicate most
+    link = cluster.joining(range(min(inner if inner > 1 else cluster.size, cluster.devices_per_node)))
     return (
         *(shape.layers, shape.hidden, shape.heads, shape.seq, shape.vocab),
         *(shape.attention_weights, shape.layer_weights - shape.attention_weights, shape.active_weights),
@@ -132,7 +135,7 @@ def _row(shape: Transformer, one: Configuration, cluster: Cluster) -> tuple[floa
         *(one.recompute == "full", one.recompute == "selective"),
         *(one.sequence, one.fused_attention, one.causal_half),
         *(one.overlap_data, one.overlap_tensor, one.overlap_pipeline, one.launch_graph),
-        *(peak, peak16, device.memory_gbytes_per_s * 1e9, float(cluster.link.bytes_per_s)),
+        *(peak, peak16, device.memory_gbytes_per_s * 1e9, float(link.bytes_per_s)),
         float(cluster.nic.bytes_per_s) * cluster.nics / cluster.devices_per_node if cluster.nic else 0.0,
         *(cluster.devices_per_node, one.gradient_bytes, 1.0),
     )
@@ -141,5 +144,12 @@ def _row(shape: Transformer, one: Configuration, cluster: Cluster) -> tuple[floa
 def _peak(cluster: Cluster, dtype: str) -> float:
     found = matrix_tflops(cluster.device, dtype)
     if found is None:
-        raise TensortideError(f"the rate of {dtype} products of {cluster.device.name} is unknown")
+        name = cluster.device.name
+        if dtype not in DTYPES:
+            raise TensortideError(f"no dtype is called {dtype!r}")
+        known = ", ".join(each for each in DTYPES if is_float(each) and matrix_tflops(cluster.device, each) is not None)
+        raise TensortideError(
+            f"the catalogue has no rate of {dtype} products of {name}: it may lack units for them. It has those of "
+            f"{known or 'no dtype'}"
+        )
     return found * 1e12

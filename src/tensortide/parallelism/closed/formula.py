@@ -15,6 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tensortide.graph.collectives import COLLECTIVES
 from tensortide.parallelism.closed.columns import Columns, Floats
 from tensortide.parallelism.closed.constants import StepConstants
 from tensortide.timing.collectives.constants import CONTENTION
@@ -151,7 +152,7 @@ def _tensor_ns(one: StepConstants, steps: Columns, tokens: Floats, compute: Floa
     in as many chunks as there are ranks, one chunk is exposed, and what outlasts the products."""
     t, node = steps.tensor, steps.node
     rate = np.where(t <= node, one.link * steps.link, one.nic * steps.nic * node)
-    wire = 2 * (t - 1) / t * HALF * tokens * steps.hidden / rate * NS
+    wire = COLLECTIVES["all_reduce"].phi(t) * HALF * tokens * steps.hidden / rate * NS
     count = 2 * (2 + steps.full)
     all_reduce = np.where(t > 1, count * (one.latency_ns + one.rank_ns * (t - 1) + wire), 0.0)
     hidden = np.minimum(all_reduce * (1 - 1 / t), compute)
@@ -177,7 +178,8 @@ def _expert_ns(one: StepConstants, steps: Columns, tokens: Floats) -> Floats:
     x = steps.expert
     across = steps.tensor * steps.context * x > steps.node
     rate = np.where(across, one.nic * steps.nic, one.link * steps.link)
-    wire = (x - 1) / x * HALF * tokens * steps.hidden * steps.routed / np.where(steps.sequence > 0, steps.tensor, 1)
+    sent = COLLECTIVES["all_to_all"].phi(x) * HALF * tokens * steps.hidden * steps.routed
+    wire = sent / np.where(steps.sequence > 0, steps.tensor, 1)
     turns = 2 * (2 + steps.full)
     return np.where((x > 1) & (steps.routed > 0), turns * (wire / rate * NS + one.latency_ns), 0.0)
 

@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tensortide.graph.collectives import COLLECTIVES
 from tensortide.parallelism.closed.columns import Columns, Floats
 
 PEAK, NODE, LINK, NIC, MEMORY = 312e12, 8, 300e9, 25e9, 1.5e12
@@ -46,13 +47,13 @@ def step_seconds(constants: Seven, steps: Columns) -> Floats:
     efficiency = one.efficiency / (1 + one.saturation * 1e6 / (b * s * h / t))
     layer = flops * (3 + r) / (PEAK * efficiency) + one.layer_s * (3 + r) / 3
     rate = np.where(t <= NODE, one.within * LINK, one.between * NIC * NODE / (t / NODE))
-    all_reduce = 2 * (t - 1) / t * 2 * b * s * h / rate + one.hop_s * np.log2(t)
+    all_reduce = COLLECTIVES["all_reduce"].phi(t) * 2 * b * s * h / rate + one.hop_s * np.log2(t)
     stage = own * (layer + 2 * (2 + r) * all_reduce)
     link = one.between * NIC * np.where(t * p <= NODE, 12.0, 1.0)
     transfer = np.where(p > 1, 2 * 2 * b * s * h / link, 0.0)
     head = 6 * b * s * h * VOCABULARY / t / (PEAK * one.efficiency)
     parameters = (12 * h * h * own + VOCABULARY * h / p) / t
     ring = np.where(d * t <= NODE, one.within * LINK, one.between * NIC)
-    gradients = 2 * (d - 1) / d * 2 * parameters / ring
+    gradients = COLLECTIVES["all_reduce"].phi(d) * 2 * parameters / ring
     found: Floats = (m + p - 1) * (stage + transfer) + m * head + one.exposed * gradients + 16 * parameters / MEMORY
     return found

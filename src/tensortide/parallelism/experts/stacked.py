@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
+from tensortide.dtypes import Kind, is_float, kind_of
 from tensortide.graph.model import Role
 from tensortide.parallelism.analysis import Analysis
 from tensortide.parallelism.axes import Axis
@@ -60,7 +61,7 @@ class StackedExperts:
 
     def of_tokens(self, tensor: int) -> bool:
         """Return whether a tensor has rows of tokens, not of weights alone."""
-        floating = self.analysis.graph.tensors[tensor].dtype.startswith(("float", "bfloat"))
+        floating = is_float(self.analysis.graph.tensors[tensor].dtype)
         return floating and not self.weights.issuperset(self.analysis.all_leaves(tensor))
 
     def _local(self, op: int) -> bool:
@@ -129,7 +130,7 @@ class StackedExperts:
         """Rows of tokens in a grouped product, 0 in one of slots."""
         graph = self.analysis.graph
         inputs = graph.ops[op].inputs
-        offsets = [t for t in inputs if graph.tensors[t].dtype.startswith("int")]
+        offsets = [t for t in inputs if kind_of(graph.tensors[t].dtype) is Kind.INTEGER]
         if not offsets:
             return 0
         left = graph.tensors[inputs[0]].shape

@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 import msgspec
 
+from tensortide.dtypes import Kind, kind_of
 from tensortide.graph.model import Const, Graph, Op
 from tensortide.parallelism.draft import Draft, Hole
 from tensortide.parallelism.exchange import Exchange, moved_views, stand_in
@@ -56,7 +57,7 @@ def _kind(experts: StackedExperts, tensor: int, index: int, made: bool) -> str:
     graph = experts.analysis.graph
     within = index in experts.region
     view = graph.tensors[tensor]
-    if within and index in experts.products and view.dtype.startswith("int"):
+    if within and index in experts.products and kind_of(view.dtype) is Kind.INTEGER:
         return "offsets"
     if not experts.of_tokens(tensor) or within == made:
         return ""

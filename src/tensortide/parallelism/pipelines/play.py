@@ -1,12 +1,13 @@
-"""A pipeline played: each rank runs its tasks in order, each when its input has arrived."""
+"""A pipeline played: each rank runs its passes in order, each when its input has arrived."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from tensortide.parallelism.pipelines.runs import Run, RunKind
 from tensortide.parallelism.pipelines.schedules import PipelineName, Task, order
+from tensortide.play import MOVE, NOWHERE, RUN, Record, TaskList, played
 
 
 class StageTime(NamedTuple):
@@ -36,29 +37,27 @@ def play(
     """
     from tensortide.errors import DegreesError
 
-    if not stages or len(stages) % ranks:
+    if ranks < 1 or not stages or len(stages) % ranks:
         raise DegreesError(f"stages / pipeline = {len(stages)}/{ranks} is no whole number")
-    chunks = len(stages) // ranks
-    queues = [order(schedule, rank, ranks, micro_batches, chunks) for rank in range(ranks)]
-    ends: dict[Task, int] = {}
-    runs: list[Run] = []
-    free, place = [0] * ranks, [0] * ranks
-    waiting = set(range(ranks))
-    while waiting:
-        moved = False
-        for rank in sorted(waiting):
-            while place[rank] < len(queues[rank]):
-                task = queues[rank][place[rank]]
-                needs = _needs(task, len(stages))
-                if needs is not None and needs not in ends:
-                    break
-                free[rank] = _run(task, needs, rank, stages, ranks, free[rank], ends, runs, overlap=overlap)
-                place[rank] += 1
-                moved = True
-            if place[rank] == len(queues[rank]):
-                waiting.discard(rank)
-        assert moved, f"the {schedule} schedule waits for itself"
-    return runs
+    queues = [order(schedule, rank, ranks, micro_batches, len(stages) // ranks) for rank in range(ranks)]
+    # A rank has two queues of as many tasks: what it receives, and its passes.
+    each = len(queues[0])
+    number = {task: (2 * rank + 1) * each + turn for rank, own in enumerate(queues) for turn, task in enumerate(own)}
+    tasks = TaskList()
+    for rank, own in enumerate(queues):
+        tasks.new_queue()
+        for before, task in zip([None, *own], own, strict=False):
+            needs = _needs(task, len(stages))
+            inputs = [] if needs is None else [number[needs]]
+            free = [] if overlap or before is None else [number[before]]
+            kind, lane = (MOVE, NOWHERE) if overlap else (RUN, rank)
+            tasks.add(kind, lane, _received_ns(task, needs, stages, ranks), [*inputs, *free])
+        tasks.new_queue()
+        for task in own:
+            stage = stages[task.stage]
+            tasks.add(RUN, rank, stage.forward_ns if task.forward else stage.backward_ns, [number[task] - each])
+    record = played(tasks.tasks, ranks)
+    return [run for rank, own in enumerate(queues) for run in _runs(own, rank, number, record, len(stages))]
 
 
 def _needs(task: Task, stages: int) -> Task | None:
@@ -69,27 +68,22 @@ def _needs(task: Task, stages: int) -> Task | None:
     return task._replace(forward=True) if last else task._replace(stage=task.stage + 1)
 
 
-def _run(
-    task: Task,
-    needs: Task | None,
-    rank: int,
-    stages: Sequence[StageTime],
-    ranks: int,
-    free: int,
-    ends: dict[Task, int],
-    runs: list[Run],
-    *,
-    overlap: bool,
-) -> int:
-    """Receive the input of ``task`` and run it; return when its rank is free again."""
-    own = stages[task.stage]
-    ready = 0 if needs is None else ends[needs]
-    start = begun = max(free, ready)
-    if needs is not None and needs.stage % ranks != rank:
-        received = own.receive_ns if task.forward else own.return_ns
-        start = max(free, ready + received) if overlap else begun + received
+def _received_ns(task: Task, needs: Task | None, stages: Sequence[StageTime], ranks: int) -> int:
+    """The time of receiving the input of ``task``, if another rank computes it."""
+    if needs is None or (needs.stage - task.stage) % ranks == 0:
+        return 0
+    return stages[task.stage].receive_ns if task.forward else stages[task.stage].return_ns
+
+
+def _runs(own: Sequence[Task], rank: int, number: Mapping[Task, int], record: Record, stages: int) -> Iterator[Run]:
+    """Yield the passes of a rank, and before each the part of the transfer that the rank waits for."""
+    free = 0
+    for task in own:
+        start, end = record.start[number[task]], record.end[number[task]]
+        assert end >= 0, "the schedule waits for itself"
+        needs = _needs(task, stages)
+        begun = free if needs is None else max(free, record.end[number[needs]])
         if start > begun:
-            runs.append(Run(RunKind.TRANSFER, task, rank, begun, start))
-    ends[task] = start + (own.forward_ns if task.forward else own.backward_ns)
-    runs.append(Run(RunKind.FORWARD if task.forward else RunKind.BACKWARD, task, rank, start, ends[task]))
-    return ends[task]
+            yield Run(RunKind.TRANSFER, task, rank, begun, start)
+        yield Run(RunKind.FORWARD if task.forward else RunKind.BACKWARD, task, rank, start, end)
+        free = end

@@ -4,8 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tensortide.graph.collectives import COLLECTIVES, Held, ops_in
 from tensortide.parallelism.rules.table import rule
-from tensortide.parallelism.sites import Site, refs_in
+from tensortide.parallelism.sites import Site, base_name, refs_in
+
+_IN_PLACE = [
+    base_name(name.replace("::", "."))
+    for row in COLLECTIVES.values()
+    if row.gets is Held.WHOLE and not row.divided
+    for name, written in ops_in(row.torch)
+    if written
+]
+"""Ops that leave a whole message in the tensors that they are given."""
 
 
 @rule("gather_along", "scatter_along", "part_along")
@@ -44,6 +54,6 @@ def offsets(site: Site) -> None:
     """Offsets are those of other experts on each side."""
 
 
-@rule("allreduce", "allreduce_coalesced", "broadcast")
+@rule(*_IN_PLACE)
 def in_place(site: Site) -> None:
     """Every element is combined with the same of other ranks."""

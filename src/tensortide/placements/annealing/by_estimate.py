@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from tensortide.compiled import entry
 from tensortide.placements.annealing.chain import NUMBER, Chain, decide, propose, simulated
 from tensortide.placements.annealing.estimate import OVER, TIME, Estimate, estimate
-from tensortide.plans.compiled import entry
 
 
 @entry

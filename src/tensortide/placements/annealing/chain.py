@@ -9,11 +9,11 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
+from tensortide.compiled import compiled, entry
 from tensortide.placements.annealing.estimate import OVER as OVER_USE
 from tensortide.placements.annealing.estimate import TIME, Estimate, estimate
 from tensortide.placements.annealing.moves import DRAWS, Neighbourhood, move
 from tensortide.placements.annealing.table import Floats, Ints, Placements, Table, add, find
-from tensortide.plans.compiled import compiled, entry
 
 (
     ENERGY,

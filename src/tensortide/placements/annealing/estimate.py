@@ -11,8 +11,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tensortide.compiled import compiled, entry
 from tensortide.placements.annealing.table import Floats, Ints, Placements
-from tensortide.plans.compiled import compiled, entry
 
 TIME, OVER = range(2)
 """Places of ``Estimate.found``: ms of all batches, and bytes of over-use."""

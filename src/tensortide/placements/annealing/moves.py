@@ -14,9 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tensortide.compiled import compiled
 from tensortide.errors import PlacementError
 from tensortide.placements.annealing.table import Floats, Ints, Placements
-from tensortide.plans.compiled import compiled
 
 DRAWS = 6
 """Random numbers that one move takes."""

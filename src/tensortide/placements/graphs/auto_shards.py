@@ -15,10 +15,10 @@ from tensortide.graph.module_paths import pattern
 from tensortide.parallelism.shards import Shard
 from tensortide.parallelism.shards.request import Along
 from tensortide.placements.graphs.durations import op_times
-from tensortide.placements.graphs.machine import DeviceCluster
 from tensortide.placements.graphs.options import PlaceOptions
 from tensortide.placements.graphs.placed_step import Ready, ready
 from tensortide.shown import Show
+from tensortide.timing.clusters import Cluster
 from tensortide.timing.durations import Durations
 
 if TYPE_CHECKING:
@@ -59,7 +59,7 @@ class AutoSharded(NamedTuple):
 
 def auto_shards(
     graph: Graph,
-    cluster: DeviceCluster,
+    cluster: Cluster,
     options: PlaceOptions,
     durations: Mapping[str, Durations] | None = None,
     *,
@@ -97,9 +97,7 @@ def auto_shards(
     return AutoSharded((*options.shards, *itertools.chain(*kept.values())), tuple(tried))
 
 
-def _score(
-    graph: Graph, cluster: DeviceCluster, options: PlaceOptions, by: Search | None, budget: int, seed: int
-) -> _Score:
+def _score(graph: Graph, cluster: Cluster, options: PlaceOptions, by: Search | None, budget: int, seed: int) -> _Score:
     """The best placement of a short search; infinite if what is always resident does not fit."""
     from tensortide.placements.search.best import Best
 
@@ -125,7 +123,7 @@ class _Modules(NamedTuple):
         return any(within(a, b) or within(b, a) for a in self.paths for b in other.paths)
 
 
-def _candidates(graph: Graph, cluster: DeviceCluster, durations: Mapping[str, Durations] | None) -> Iterator[_Modules]:
+def _candidates(graph: Graph, cluster: Cluster, durations: Mapping[str, Durations] | None) -> Iterator[_Modules]:
     """Yield modules by their share of the work on the fastest device, largest first, those inside them counted: paths,
     or a pattern of all that differ in numbers alone where these have one type."""
     times = min(op_times(graph, cluster, durations).ns, key=sum)

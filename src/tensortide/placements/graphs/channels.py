@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from fractions import Fraction
 from typing import NamedTuple
 
 import msgspec
 
-from tensortide.placements.graphs.machine import Connection, DeviceCluster, LinkLane
+from tensortide.timing.clusters import Channel, Cluster
 
 
 class SharedChannel(NamedTuple):
@@ -21,46 +20,43 @@ class SharedChannel(NamedTuple):
     rings: Mapping[int, int]
 
 
-def rate_of(lane: LinkLane) -> Fraction:
-    """Bytes per second of a lane."""
-    inwards = lane.link.in_bytes_per_s
-    return inwards if lane.inwards and inwards is not None else lane.link.bytes_per_s
-
-
-def queues_inside(cluster: DeviceCluster, group: range) -> list[int]:
+def queues_inside(cluster: Cluster, group: range) -> list[int]:
     """The queues of the lanes inside a group, in an order in which those of equal groups correspond to each other."""
     found = [
-        (lane.source, lane.target, rate_of(lane), lane.link.latency_ns, number)
+        (lane.source, lane.target, lane.bytes_per_s, lane.link.latency_ns, number)
         for number, lane in enumerate(cluster.lanes)
         if lane.source in group and lane.target in group
     ]
     return [cluster.queues[number] for *_, number in sorted(found)]
 
 
-def first_group(cluster: DeviceCluster, size: int) -> DeviceCluster:
+def first_group(cluster: Cluster, size: int) -> Cluster:
     """The first ``size`` devices of ``cluster``, a group like all others: on a channel that several groups share each
     has an equal part of the rate, since all send at the same time."""
     parts = {first: max(Counter(queues).values()) for first, queues in _corresponding(cluster, size).items()}
+    own = _links(cluster, size)
+    shares = {(cluster.links[i].channel, cluster.lanes[i].inwards): parts[cluster.queues[i]] for i in own}
 
-    def part(connection: Connection, there: int, back: int) -> Connection:
-        link = connection.link
-        inwards = link.bytes_per_s if link.in_bytes_per_s is None else link.in_bytes_per_s
+    def part(number: int, channel: Channel) -> Channel:
+        link, (there, back) = channel.link, (shares.get((number, inwards), 1) for inwards in (False, True))
         if there == back == 1:
-            return connection
+            return channel
+        inwards = link.bytes_per_s if link.in_bytes_per_s is None else link.in_bytes_per_s
         slower = replace(link, bytes_per_s=link.bytes_per_s / there, in_bytes_per_s=inwards / back)
-        return msgspec.structs.replace(connection, link=slower)
+        return msgspec.structs.replace(channel, link=slower)
 
-    numbers = _connections(cluster, size)
-    own = (part(cluster.connections[i], *(parts[cluster.queues[2 * i + way]] for way in (0, 1))) for i in numbers)
-    return msgspec.structs.replace(cluster, devices=cluster.devices[:size], connections=tuple(own))
+    return msgspec.structs.replace(
+        cluster,
+        devices=cluster.devices[:size],
+        links=tuple(cluster.links[i] for i in own),
+        channels=tuple(part(number, channel) for number, channel in enumerate(cluster.channels)),
+    )
 
 
-def shared_channels(
-    cluster: DeviceCluster, first: DeviceCluster, rings: Sequence[Sequence[int]]
-) -> tuple[SharedChannel, ...]:
+def shared_channels(cluster: Cluster, first: Cluster, rings: Sequence[Sequence[int]]) -> tuple[SharedChannel, ...]:
     """The channels of ``cluster`` that ``rings`` share; ``first`` is its first group, ``rings`` has for each device of
     it the queues that its exchange passes, each as often as it does."""
-    lanes = [2 * number + way for number in _connections(cluster, len(first)) for way in (0, 1)]
+    lanes = _links(cluster, len(first))
     own = {cluster.queues[lane]: queue for lane, queue in zip(lanes, first.queues, strict=True)}
     queues: defaultdict[int, Counter[int]] = defaultdict(Counter)
     for number, corresponding in _corresponding(cluster, len(first)).items():
@@ -74,12 +70,12 @@ def shared_channels(
     return tuple(each for each in every if len(each.queues) + len(each.rings) > 1)
 
 
-def _connections(cluster: DeviceCluster, size: int) -> list[int]:
-    """The numbers of the connections among the first ``size`` devices."""
-    return [number for number, each in enumerate(cluster.connections) if max(each.a, each.b) < size]
+def _links(cluster: Cluster, size: int) -> list[int]:
+    """The numbers of the links among the first ``size`` devices."""
+    return [number for number, each in enumerate(cluster.links) if max(each.source, each.target) < size]
 
 
-def _corresponding(cluster: DeviceCluster, size: int) -> dict[int, tuple[int, ...]]:
+def _corresponding(cluster: Cluster, size: int) -> dict[int, tuple[int, ...]]:
     """For each queue inside the first group that of every group."""
     groups = (queues_inside(cluster, range(start, start + size)) for start in range(0, len(cluster), size))
     return {queues[0]: queues for queues in zip(*groups, strict=True)}

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from tensortide.memory import blas_workspaces
-from tensortide.placements.graphs.machine import DeviceCluster
 from tensortide.placements.graphs.units import Units
 from tensortide.timing.catalogue import Device, device
+from tensortide.timing.clusters import Cluster
 
 if TYPE_CHECKING:
     import numpy as np
@@ -45,7 +45,7 @@ class Libraries:
         return found
 
 
-def libraries_of(units: Units, cluster: DeviceCluster) -> Libraries:
+def libraries_of(units: Units, cluster: Cluster) -> Libraries:
     """The libraries of a step on the devices of ``cluster``: storages that are at home with no unit. All units need one
     that is no workspace of BLAS: which ops use it is not known."""
     import numpy as np

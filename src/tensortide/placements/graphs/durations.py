@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from tensortide.graph.model import Graph
 from tensortide.placements.graphs.hosts import HostTimes, Launch, host_times
-from tensortide.placements.graphs.machine import DeviceCluster
 from tensortide.timing.catalogue import Device
+from tensortide.timing.clusters import Cluster
 from tensortide.timing.durations import Durations
 from tensortide.timing.estimate import estimate
 from tensortide.timing.estimates import Provenance
@@ -27,7 +27,7 @@ class OpDurations(NamedTuple):
 
 
 def op_times(
-    graph: Graph, cluster: DeviceCluster, known: Mapping[str, Durations] | None = None, launch: Launch = "none"
+    graph: Graph, cluster: Cluster, known: Mapping[str, Durations] | None = None, launch: Launch = "none"
 ) -> OpDurations:
     """The times of the ops of ``graph`` on each device: those ``known`` by the name of the device or of its type, else
     predicted. A view takes no time of a device other than a CPU: it launches nothing. ``launch``: how hosts issue ops.

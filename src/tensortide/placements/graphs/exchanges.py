@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+from tensortide.graph.communication import kind_of, payload_bytes
 from tensortide.graph.model import Graph
 from tensortide.placements.graphs.channels import SharedChannel
 from tensortide.placements.graphs.kernel.exchange import FULL
 from tensortide.placements.graphs.kernel.records import Exchanges
 from tensortide.timelines.data_parallel import exposed_after_ns
 from tensortide.timing.collectives.constants import CONTENTION
-from tensortide.timing.collectives.recorded import kind_of, payload_bytes
 
 if TYPE_CHECKING:
     from tensortide.memory.lifetimes import Ints

@@ -6,9 +6,9 @@ from collections.abc import Collection, Sequence
 from typing import Literal, NamedTuple, TypeAlias
 
 from tensortide.graph.model import Graph
-from tensortide.placements.graphs.machine import DeviceCluster
 from tensortide.placements.graphs.placeable import continues_list
 from tensortide.timelines.step import HostModel, OpTimes, clocks, launches_once
+from tensortide.timing.clusters import Cluster
 from tensortide.timing.durations import Durations
 
 Launch: TypeAlias = Literal["eager", "graph", "none"]
@@ -43,7 +43,7 @@ def no_hosts(devices: int, ops: int) -> HostTimes:
 
 
 def host_times(
-    graph: Graph, cluster: DeviceCluster, durations: Sequence[Durations], launch: Launch
+    graph: Graph, cluster: Cluster, durations: Sequence[Durations], launch: Launch
 ) -> tuple[list[OpTimes], HostTimes]:
     """The times of the ops of ``graph`` on each device of ``cluster`` as ``timelines.step`` plays them, and those of
     their hosts. ``durations``: of each device.

@@ -11,10 +11,11 @@ from typing import Any
 import msgspec
 
 from tensortide.errors import PlacementError, TensortideError
-from tensortide.placements.graphs.cluster_file import Names, is_device_graph, load_cluster
-from tensortide.placements.graphs.machine import DeviceCluster
 from tensortide.timing.catalogue import Device
+from tensortide.timing.clusters import Cluster, load_cluster
+from tensortide.timing.clusters.file import Names, is_device_graph
 from tensortide.timing.machine import Link
+from tensortide.timing.own import KEYS
 
 Entry = dict[str, Any]
 Pair = tuple[int, int]
@@ -49,9 +50,12 @@ class ClusterLinks:
             pairs = [*names.pairs(entry["between"], "a link")]
             either = {*pairs, *((b, a) for a, b in pairs)}
             reverse = backwards.issuperset(pairs)
-            if pairs and (reverse or self.wanted.issuperset(pairs)):
+            if entry.get("beside"):  # a link beside the one that is measured
+                entries.append(entry)
+            elif pairs and (reverse or self.wanted.issuperset(pairs)):
                 done |= either - taken
-                entries.append(entry | _speeds(measured, reverse=reverse))
+                kept = {key: value for key, value in entry.items() if key not in ("channel", "one_way")}
+                entries.append(kept | _speeds(measured, reverse=reverse))
             else:
                 taken |= either - done
                 entries.append(entry)
@@ -66,13 +70,13 @@ def links_meant(path: Path, between: Sequence[str], *, kind: str) -> ClusterLink
     Raises TensortideError for a file that is no cluster, and PlacementError if no link is meant.
     """
     if is_device_graph(path):
-        raise TensortideError(f"{path} is a device graph: measured links go into cluster files (docs/place_graphs.md).")
+        raise TensortideError(f"{path} is a device graph: measured links go into cluster files (docs/machines.md).")
     cluster = load_cluster(path)
     names = tuple(device.name for device in cluster.devices)
     wanted = _named(names, between) if between else _there(cluster, kind)
     if not wanted:
         raise PlacementError(f"{path} has no link between a cpu and a {kind}: name devices with --between HOST,DEVICE.")
-    duplex = {pair: each.duplex for each in cluster.connections for pair in ((each.a, each.b), (each.b, each.a))}
+    duplex = {(each.source, each.target): cluster.channels[each.channel].duplex for each in cluster.links}
     return ClusterLinks(json.loads(path.read_bytes()), names, frozenset(wanted), duplex)
 
 
@@ -82,12 +86,11 @@ def _named(names: Sequence[str], between: Sequence[str]) -> set[Pair]:
     return {*Names(names).pairs(between, "--between")}
 
 
-def _there(cluster: DeviceCluster, kind: str) -> set[Pair]:
+def _there(cluster: Cluster, kind: str) -> set[Pair]:
     """The links there are of a CPU with a device of ``kind``, host first."""
     kinds = [device.row.kind for device in cluster.devices]
-    found = {(each.a, each.b) for each in cluster.connections}
-    found |= {(b, a) for a, b in found} if kind != "cpu" else set()
-    return {(a, b) for a, b in found if (kinds[a], kinds[b]) == ("cpu", kind)}
+    pairs = {(each.source, each.target) for each in cluster.links}
+    return {(a, b) for a, b in pairs if (kinds[a], kinds[b]) == ("cpu", kind) and (kind != "cpu" or a < b)}
 
 
 def _entry(names: Sequence[str], pair: Pair, measured: Link, duplex: bool) -> Entry:
@@ -96,20 +99,16 @@ def _entry(names: Sequence[str], pair: Pair, measured: Link, duplex: bool) -> En
 
 
 def _speeds(measured: Link, *, reverse: bool = False) -> Entry:
-    """``link`` and ``back`` of an entry whose first device is the host, or with ``reverse`` whose second is."""
+    """``link`` of an entry whose first device is the host, or with ``reverse`` whose second is."""
     into = measured.bytes_per_s if measured.in_bytes_per_s is None else measured.in_bytes_per_s
-    first, back = (measured.bytes_per_s, into) if reverse else (into, measured.bytes_per_s)
-    return {"link": f"{_rate(float(first))},{measured.latency_ns / 1000:.3f}us", "back": _rate(float(back))}
-
-
-def _rate(bytes_per_s: float) -> str:
-    return f"{bytes_per_s / 1e9:.6f}GB/s"
+    there, back = (measured.bytes_per_s, into) if reverse else (into, measured.bytes_per_s)
+    return {"link": {"bytes_per_s": round(there), "latency_ns": measured.latency_ns, "back_bytes_per_s": round(back)}}
 
 
 def _figures(row: Device) -> Entry:
     """The known figures of a device, as its object in the file."""
-    values = {name: getattr(row, name) for name in Device.__struct_fields__}
-    known = {name: value for name, value in values.items() if value not in (None, "", ())}
+    values = {key: getattr(row, key, None) for key in KEYS}
+    known = {name: value for name, value in values.items() if value not in (None, "", (), False)}
     built: Entry = msgspec.to_builtins(known)
     return built
 

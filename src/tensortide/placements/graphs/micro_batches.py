@@ -214,7 +214,7 @@ class _Repeater:
 
     def _covers(self, tensor: int, storage: int) -> bool:
         view = self.graph.tensors[tensor]
-        return view.storage == storage and view.numel * view.itemsize == self.graph.storages[storage].nbytes
+        return view.storage == storage and view.nbytes == self.graph.storages[storage].nbytes
 
     def _append(self, op: Op, origin: int, turn: int) -> None:
         self.ops.append(op)

@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import NamedTuple
 
-from tensortide.placements.graphs.machine import ClusterDevice, DeviceCluster
 from tensortide.placements.graphs.placed_step import Ready, placed, ready
 from tensortide.placements.graphs.units import Grouping
 from tensortide.timing.catalogue import Device
+from tensortide.timing.clusters import Cluster, ClusterDevice
 
 
 class OneDevice(NamedTuple):
@@ -30,7 +30,7 @@ def on_one_device(step: Ready) -> OneDevice | None:
     for device in step.replicas.cluster.devices:
         key = (device.row, device.capacity_bytes)
         if key not in alone:
-            unlimited = DeviceCluster(device.name, (ClusterDevice(device.name, device.row),))
+            unlimited = Cluster(device.name, (ClusterDevice(device.name, device.row),))
             made = ready(step.captured, unlimited, plain)
             run = placed(made, [0] * len(made.problem.names))
             peak = run.devices[0].peak_bytes

@@ -18,7 +18,6 @@ from tensortide.placements import parts
 from tensortide.placements.bounds import Bounds
 from tensortide.placements.graphs.durations import OpDurations, op_times
 from tensortide.placements.graphs.exchanges import BucketRun, exchange_runs
-from tensortide.placements.graphs.machine import DeviceCluster
 from tensortide.placements.graphs.memory_limits import check_limits
 from tensortide.placements.graphs.micro_batches import MicroBatches, micro_batched
 from tensortide.placements.graphs.options import PlaceOptions
@@ -34,6 +33,7 @@ from tensortide.placements.graphs.units import ShardPaths, Units, pinned, repeat
 from tensortide.plans.lanes import check_lanes
 from tensortide.plans.model import Compute, Plan
 from tensortide.shown import Show
+from tensortide.timing.clusters import Cluster
 from tensortide.timing.durations import Durations
 
 if TYPE_CHECKING:
@@ -76,7 +76,7 @@ class Ready:
 
 def ready(
     graph: Graph,
-    cluster: DeviceCluster,
+    cluster: Cluster,
     options: PlaceOptions | None = None,
     durations: Mapping[str, Durations] | None = None,
 ) -> Ready:
@@ -90,9 +90,11 @@ def ready(
     options = options or PlaceOptions()
     if not len(graph):
         raise PlanError("the step has no ops to place")
+    cluster.check_for_steps()
     replicas = replica_groups(cluster, options.data) if options.data > 1 else None
     if replicas is not None:
         cluster, graph = replicas.cluster, replica(unrolled(graph), replicas.count)
+        cluster.check_for_steps()
     undivided = placeable(graph)
     divided = sharded(undivided, options.shards, keep_random=options.grouping.keep_random)
     if replicas is not None:
@@ -103,11 +105,7 @@ def ready(
     several = micro_batched(divided.graph, options.micro_batches, _tied(divided.graph, units, len(cluster)))
     units = repeated(units, several)
     names = [device.name for device in cluster.devices]
-    unknown = sorted(set(options.pins.values()) - set(names))
-    if unknown:
-        raise PlanError(f"a unit is pinned to {unknown[0]!r}; the devices are {', '.join(names)}")
-    pins = {pattern: names.index(name) for pattern, name in options.pins.items()}
-    fixed = pinned(units, pins, host, names)
+    fixed = pinned(units, _pins(options, names), host, names)
     times = op_times(several.graph, cluster, durations, options.launch)
     beside = None
     if replicas is not None:
@@ -134,6 +132,13 @@ def ready(
     problem = GraphProblem(step, schedule, fixed)
     check_limits(problem)
     return Ready(problem, several, times, divided, undivided, captured, options, replicas, bool(durations))
+
+
+def _pins(options: PlaceOptions, names: Sequence[str]) -> dict[str, int]:
+    """The numbers of devices that ``options`` pin units to, by pattern. Raises PlanError for one that is not there."""
+    for name in sorted(set(options.pins.values()) - set(names)):
+        raise PlanError(f"a unit is pinned to {name!r}; the devices are {', '.join(names)}")
+    return {pattern: names.index(name) for pattern, name in options.pins.items()}
 
 
 def _tied(graph: Graph, units: Units, devices: int) -> tuple[TiedGradient, ...]:
@@ -278,7 +283,7 @@ def _result(
 
 def place(
     graph: Graph,
-    cluster: DeviceCluster,
+    cluster: Cluster,
     options: PlaceOptions | None = None,
     durations: Mapping[str, Durations] | None = None,
     *,

@@ -65,7 +65,7 @@ class GraphProblem:
         pins."""
         step = self.step
         phases = tuple(op.phase.name for op in step.graph.ops)
-        machine = (step.cluster.devices, step.cluster.connections)
+        machine = (step.cluster.devices, step.cluster.links, step.cluster.channels)
         parts = (step.graph.index.digest, phases, self.names, machine, step.rule, self.schedule)
         return digest_of((*parts, sorted(self.pins.items()), *step.tables[:-1], *step.tables.exchanges))
 

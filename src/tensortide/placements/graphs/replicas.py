@@ -18,15 +18,15 @@ from tensortide.placements.graphs.channels import (
     SharedChannel,
     first_group,
     queues_inside,
-    rate_of,
     shared_channels,
 )
 from tensortide.placements.graphs.durations import OpDurations
 from tensortide.placements.graphs.exchanges import Beside, BucketRun, exchanges_of, streams_of
-from tensortide.placements.graphs.machine import DeviceCluster, LinkLane
 from tensortide.timelines.data_parallel import BUCKET_BYTES, FIRST_BUCKET_BYTES
+from tensortide.timing import collectives
 from tensortide.timing.catalogue import Device
-from tensortide.timing.collectives import COLLECTIVES, Cluster, predict_collective
+from tensortide.timing.clusters import Cluster, Lane
+from tensortide.timing.collectives import COLLECTIVES, predict_collective
 from tensortide.timing.collectives.bound import bound
 from tensortide.timing.machine import Link, Machine, MachineDevice
 
@@ -43,7 +43,7 @@ class Ring(NamedTuple):
     the queue of each in the whole cluster, the rate of the slowest, bytes per ns, and the longest latency. Lanes in one
     queue share its rate."""
 
-    lanes: tuple[LinkLane, ...]
+    lanes: tuple[Lane, ...]
     queues: tuple[int, ...]
     bytes_per_ns: float
     latency_ns: int
@@ -56,8 +56,8 @@ class ReplicaGroups:
     devices. ``channels`` are those that exchanges share with each other or with transfers."""
 
     count: int
-    whole: DeviceCluster
-    cluster: DeviceCluster
+    whole: Cluster
+    cluster: Cluster
     rings: tuple[Ring, ...]
     channels: tuple[SharedChannel, ...]
 
@@ -65,9 +65,9 @@ class ReplicaGroups:
         """Time of a collective of ``nbytes`` among the replicas of a device: that of as many devices in one node whose
         link is the slowest of the ring (``timing.collectives``), and at least the bound with its latency."""
         row, ring = self.cluster.devices[device].row, self.rings[device]
-        link = Link("ring", Fraction(ring.bytes_per_ns) * 10**9, ring.latency_ns)
+        link = Link(row.intra_link or "ring", Fraction(ring.bytes_per_ns) * 10**9, ring.latency_ns)
         node = Machine(row.name, {f"cuda:{i}": MachineDevice(row, row.usable_bytes) for i in range(self.count)})
-        found = predict_collective(kind, nbytes, self.count, Cluster(self.whole.name, node, 1, link)).ns
+        found = predict_collective(kind, nbytes, self.count, collectives.Cluster(self.whole.name, node, 1, link)).ns
         return max(found, bound(COLLECTIVES[kind], self.count, nbytes, ring.bytes_per_ns, ring.latency_ns).ns)
 
     def sent_bytes(self, exchange: BucketRun) -> int:
@@ -75,7 +75,7 @@ class ReplicaGroups:
         return round(COLLECTIVES[exchange.kind].phi(self.count) * exchange.nbytes)
 
     def sent(
-        self, inside: Sequence[tuple[LinkLane, int]], exchanges: Sequence[Sequence[BucketRun]]
+        self, inside: Sequence[tuple[Lane, int]], exchanges: Sequence[Sequence[BucketRun]]
     ) -> Iterator[tuple[str, int]]:
         """Yield the names of lanes with bytes sent over them: ``inside`` the first group and so in each, and over the
         rings for the ``exchanges`` of each device."""
@@ -133,7 +133,7 @@ class ReplicaGroups:
         return OpDurations(tuple(columns), tuple(unknown), tuple(stand_ins), times.source, times.hosts)
 
 
-def replica_groups(cluster: DeviceCluster, count: int) -> ReplicaGroups:
+def replica_groups(cluster: Cluster, count: int) -> ReplicaGroups:
     """Divide the devices of ``cluster``, in their order, into ``count`` groups of as many.
 
     Raises PlanError if they are no whole number, if a group differs from the first in a device or in a link inside it,
@@ -156,8 +156,8 @@ def replica_groups(cluster: DeviceCluster, count: int) -> ReplicaGroups:
             if own != first_of:
                 start = group * size
                 raise PlanError(
-                    f"group {group} differs from group 0: {names[start + a]} and {names[start + b]} are joined by "
-                    f"{_links(own)}, {names[a]} and {names[b]} by {_links(first_of)}"
+                    f"group {group} differs from group 0: from {names[start + a]} to {names[start + b]} leads "
+                    f"{_links(own)}, from {names[a]} to {names[b]} {_links(first_of)}"
                 )
         if _queues(cluster, range(group * size, (group + 1) * size)) != _queues(cluster, range(size)):
             raise PlanError(f"group {group} differs from group 0: other links inside it share a channel")
@@ -183,47 +183,45 @@ def exchanged(step: Sharded, count: int) -> Sharded:
     return step._replace(graph=graph, follows={moved(op): moved(other) for op, other in step.follows.items()})
 
 
-def _kind(cluster: DeviceCluster, number: int) -> str:
+def _kind(cluster: Cluster, number: int) -> str:
     device = cluster.devices[number]
     memory = "unlimited memory" if device.capacity_bytes is None else f"{device.capacity_bytes:,} bytes"
     return f"{device.row.name} with {memory}"
 
 
-_Link = tuple[float, float, int, bool]
-"""Bytes per second there and back, latency, and whether both directions have queues of their own."""
+_Link = tuple[float, int, bool]
+"""Bytes per second, latency, and whether both directions have queues of their own."""
 
 
-def _inner(cluster: DeviceCluster, group: range) -> dict[tuple[int, int], tuple[_Link, ...]]:
+def _inner(cluster: Cluster, group: range) -> dict[tuple[int, int], tuple[_Link, ...]]:
     """The links inside a group, by the places of their devices in it."""
     found: dict[tuple[int, int], tuple[_Link, ...]] = {}
-    for number, each in enumerate(cluster.connections):
-        if each.a in group and each.b in group:
-            lanes = cluster.lanes[2 * number : 2 * number + 2]
-            there, back = (rate_of(lane) for lane in (lanes if each.a < each.b else reversed(lanes)))
-            a, b = sorted((each.a - group.start, each.b - group.start))
-            made = (float(there), float(back), each.link.latency_ns, each.duplex)
-            found[a, b] = tuple(sorted((*found.get((a, b), ()), made)))
+    for each, lane in zip(cluster.links, cluster.lanes, strict=True):
+        if each.source in group and each.target in group:
+            way = (each.source - group.start, each.target - group.start)
+            made = (float(lane.bytes_per_s), lane.link.latency_ns, cluster.channels[each.channel].duplex)
+            found[way] = tuple(sorted((*found.get(way, ()), made)))
     return found
 
 
 def _links(links: Sequence[_Link]) -> str:
     return (
         " and ".join(
-            f"{there / 1e9:g} GB/s there, {back / 1e9:g} back, {latency / 1000:g} us{'' if duplex else ', one queue'}"
-            for there, back, latency, duplex in links
+            f"{rate / 1e9:g} GB/s, {latency / 1000:g} us{'' if duplex else ', one queue'}"
+            for rate, latency, duplex in links
         )
-        or "nothing"
+        or "no link"
     )
 
 
-def _queues(cluster: DeviceCluster, group: range) -> list[int]:
+def _queues(cluster: Cluster, group: range) -> list[int]:
     """The queue of each lane inside a group, numbered by their first lanes: which of its links share one."""
     own = queues_inside(cluster, group)
     numbers = {queue: number for number, queue in enumerate(dict.fromkeys(own))}
     return [numbers[queue] for queue in own]
 
 
-def _ring(cluster: DeviceCluster, replicas: range) -> Ring:
+def _ring(cluster: Cluster, replicas: range) -> Ring:
     """The ring through ``replicas`` of one device, all of whose links are in use at once: those in one queue share its
     rate. Raises PlanError if two devices that follow each other have no link."""
     lanes, used = [], list[int]()
@@ -237,10 +235,10 @@ def _ring(cluster: DeviceCluster, replicas: range) -> Ring:
                 f"{names[0]} and {names[1]} correspond to each other in two groups, and exchange gradients: they need "
                 "a link of their own"
             )
-        best = max(own, key=lambda number: (rate_of(cluster.lanes[number]), -number))
+        best = max(own, key=lambda number: (cluster.lanes[number].bytes_per_s, -number))
         lanes.append(cluster.lanes[best])
         used.append(cluster.queues[best])
     sharing = Counter(used)
-    rates = [rate_of(lane) / sharing[queue] for lane, queue in zip(lanes, used, strict=True)]
+    rates = [lane.bytes_per_s / sharing[queue] for lane, queue in zip(lanes, used, strict=True)]
     latency = max((lane.link.latency_ns for lane in lanes), default=0)
     return Ring(tuple(lanes), tuple(used), float(min(rates, default=Fraction(0))) / 1e9, latency)

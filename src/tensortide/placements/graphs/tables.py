@@ -16,9 +16,9 @@ from tensortide.placements.graphs.device_libraries import Libraries, libraries_o
 from tensortide.placements.graphs.exchanges import Beside, exchange_table
 from tensortide.placements.graphs.hosts import HostTimes, no_hosts
 from tensortide.placements.graphs.kernel.records import Tables
-from tensortide.placements.graphs.machine import DeviceCluster
 from tensortide.placements.graphs.units import Units
 from tensortide.placements.graphs.values import GIVEN, Values, values_of
+from tensortide.timing.clusters import Cluster
 
 if TYPE_CHECKING:
     import numpy as np
@@ -36,7 +36,7 @@ class Step:
 
     units: Units
     values: Values
-    cluster: DeviceCluster
+    cluster: Cluster
     ns: NDArray[np.int64]
     rule: Rule
     tables: Tables
@@ -69,7 +69,7 @@ class Step:
 
 def step_of(
     units: Units,
-    cluster: DeviceCluster,
+    cluster: Cluster,
     durations_ns: Sequence[Sequence[int]],
     *,
     rule: Rule = "last_use",
@@ -119,7 +119,7 @@ def _shares(hosts: HostTimes) -> NDArray[np.float64]:
 def _tables(
     units: Units,
     values: Values,
-    cluster: DeviceCluster,
+    cluster: Cluster,
     ns: NDArray[np.int64],
     rule: Rule,
     workspace: Ints,

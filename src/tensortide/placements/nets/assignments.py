@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TypeAlias
 
 from tensortide.errors import TensortideError
-from tensortide.placements.device_graphs import DeviceGraph
-from tensortide.placements.json_file import read_json
 from tensortide.placements.nets.net import Devices, Net
+from tensortide.timing.clusters import Cluster
+from tensortide.timing.json_file import read_json
 from tensortide.write import write_file
 
 Gene: TypeAlias = "int | Sequence[int]"
@@ -37,7 +37,7 @@ class Assignment:
     missing: tuple[str, ...]
 
 
-def read_assignment(path: str | os.PathLike[str], net: Net, cluster: DeviceGraph | None = None) -> Assignment:
+def read_assignment(path: str | os.PathLike[str], net: Net, cluster: Cluster | None = None) -> Assignment:
     """Read an assignment map for ``net``, of numbers of devices, or of their names in ``cluster``.
 
     Raises:
@@ -50,7 +50,7 @@ def read_assignment(path: str | os.PathLike[str], net: Net, cluster: DeviceGraph
         raise TensortideError(f"{path}: {error}") from None
 
 
-def numbered(mapping: Mapping[str, NamedGene], cluster: DeviceGraph | None) -> dict[str, Devices]:
+def numbered(mapping: Mapping[str, NamedGene], cluster: Cluster | None) -> dict[str, Devices]:
     """The map with numbers of devices in place of their names. Raises TensortideError for what is no device."""
     found: dict[str, Devices] = {}
     for layer, gene in mapping.items():
@@ -109,7 +109,7 @@ def write_assignment(
     path: str | os.PathLike[str],
     net: Net,
     placement: Mapping[str, Gene] | Sequence[Gene] | Assignment,
-    cluster: DeviceGraph | None = None,
+    cluster: Cluster | None = None,
 ) -> Path:
     """Write a placement of ``net`` as an assignment map, by the names of devices if those of ``cluster`` have names.
 
@@ -119,11 +119,11 @@ def write_assignment(
 
 
 def assignment_text(
-    net: Net, placement: Mapping[str, Gene] | Sequence[Gene] | Assignment, cluster: DeviceGraph | None
+    net: Net, placement: Mapping[str, Gene] | Sequence[Gene] | Assignment, cluster: Cluster | None
 ) -> str:
     """The text that ``write_assignment`` writes."""
     found = checked(placement, net, len(cluster.devices) if cluster else _ANY_COUNT)
-    names = cluster.names if cluster and cluster.is_named else None
+    names = cluster.names if cluster and not cluster.numbered else None
     shown = [[names[one] if names else one for one in devices] for devices in found]
     devices = {layer: of[0] if len(of) == 1 else of for layer, of in zip(net.order, shown, strict=True)}
     return json.dumps(devices, indent=1) + "\n"

@@ -11,7 +11,7 @@ from types import MappingProxyType
 
 from tensortide.errors import TensortideError
 from tensortide.file_faults import reader
-from tensortide.placements.json_file import refuse_repeated_keys
+from tensortide.timing.json_file import refuse_repeated_keys
 from tensortide.timing.paleo import LAYER_TYPES, Layer
 from tensortide.timing.paleo import Net as Described
 from tensortide.timing.paleo.layers import Entry

@@ -5,13 +5,15 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from tensortide.dtypes import ITEM_BYTES, tagged
 from tensortide.errors import TensortideError
-from tensortide.placements.device_graphs import Device, DeviceGraph
 from tensortide.placements.modes import Mode
 from tensortide.placements.nets.net import Net
+from tensortide.placements.op_times.net_devices import NetDevice, net_devices
 from tensortide.placements.op_times.optimizers import update_work
 from tensortide.placements.op_times.work import Works, layer_work
-from tensortide.timing.paleo import Layer, PaleoDevice, Platform
+from tensortide.timing.clusters import Cluster
+from tensortide.timing.paleo import Layer, Platform
 from tensortide.timing.paleo.parts import Work
 from tensortide.timing.paleo.step import part_time
 
@@ -19,8 +21,8 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-DTYPE_BYTES = {"float64": 8, "float32": 4, "tfloat32": 4, "float16": 2, "bfloat16": 2, "float8": 1}
-"""Bytes of an element; the published model knows float32 alone."""
+DTYPES = tagged("nets")
+"""Dtypes by their names in settings; the published model knows float32 alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +53,7 @@ class OpTimes:
 
 
 def layer_times(
-    net: Net, cluster: DeviceGraph, layers: tuple[Layer, ...], mode: Mode, rates: Rates, optimizer: str = "sgd"
+    net: Net, cluster: Cluster, layers: tuple[Layer, ...], mode: Mode, rates: Rates, optimizer: str = "sgd"
 ) -> OpTimes:
     """Time every layer on every device.
 
@@ -68,33 +70,33 @@ def layer_times(
         optimizer: a name of ``OPTIMIZERS``.
 
     Raises:
-        TensortideError: a device has no peak of ``rates.dtype``.
+        TensortideError: a device has no known memory, or no peak of ``rates.dtype``.
     """
     import numpy as np
 
+    devices = net_devices(cluster)
     work = layer_work(net, layers, mode)
     updates = [tuple(filter(any, (update_work(layer, optimizer),))) for layer in layers]
     forward, backward, update = (
-        np.array([[_part(works, device, mode, rates) for device in cluster.devices] for works in column], np.float64)
+        np.array([[_part(works, device, mode, rates) for device in devices] for works in column], np.float64)
         for column in ([part[0] for part in work], [part[1] for part in work], updates)
     )
     return OpTimes(forward, backward, update if mode.update else None)
 
 
-def _part(works: Works, device: Device, mode: Mode, rates: Rates) -> float:
+def _part(works: Works, device: NetDevice | None, mode: Mode, rates: Rates) -> float:
     return sum(_kernel(work, device, mode, rates) for work in works)
 
 
-def _kernel(work: Work, device: Device, mode: Mode, rates: Rates) -> float:
-    if device.type == "switch":
+def _kernel(work: Work, device: NetDevice | None, mode: Mode, rates: Rates) -> float:
+    if device is None:
         return 0.0
     if not mode.roofline:
-        if not device.clock:
-            raise TensortideError(f"device {device.model!r} has no clock, which the published model needs.")
-        paleo = PaleoDevice(device.model, device.peak_gflops, device.mem_bandwidth, device.clock)
-        return part_time(work, paleo, Platform("", rates.compute, rates.network)).together()
-    size = DTYPE_BYTES[rates.dtype] / DTYPE_BYTES["float32"]
+        if not device.paleo.clock_mhz:
+            raise TensortideError(f"{device.paleo.name} has no boost_mhz, which the published model needs")
+        return part_time(work, device.paleo, Platform("", rates.compute, rates.network)).together()
+    size = ITEM_BYTES[DTYPES[rates.dtype]] / ITEM_BYTES["float32"]
     gigabyte = 1e9 if mode.decimal else 2**30
     compute = work.flops / 1e6 / device.peak(rates.dtype) / rates.compute
-    memory = sum(work.tensors) * size / gigabyte / device.mem_bandwidth * 1000 / rates.memory
+    memory = sum(work.tensors) * size / gigabyte / device.paleo.mem_bandwidth * 1000 / rates.memory
     return max(compute, memory) + (rates.launch_us / 1000 if mode.every_layer else 0.0)

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from tensortide.compiled import entry_making_arrays
 from tensortide.errors import TensortideError
 from tensortide.placements.bounds import Bounds
 from tensortide.placements.digest import digest_of
 from tensortide.placements.partitions.workload import Workload
 from tensortide.placements.simulator.tables import Floats, Ints
-from tensortide.plans.compiled import entry_making_arrays
 
 
 class PartitionProblem:

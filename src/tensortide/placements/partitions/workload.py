@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 
 from tensortide.errors import TensortideError
-from tensortide.placements.json_file import read_json
+from tensortide.timing.json_file import read_json
 
 _SAME_COST = 1e-6
 """Costs of the edges out of a node that differ by less are the same."""

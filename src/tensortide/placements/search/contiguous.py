@@ -13,10 +13,10 @@ from typing import ClassVar
 
 import numpy as np
 
+from tensortide.compiled import entry_making_arrays, making_arrays
 from tensortide.placements.search.algorithm import Search
 from tensortide.placements.search.problem import Floats, Ints, Placements, Problem
 from tensortide.placements.search.session import Session
-from tensortide.plans.compiled import entry_making_arrays, making_arrays
 from tensortide.search_limit import Look, no_look
 
 ROOMS = (1.0, 0.95, 0.9, 0.85, 0.8, 0.7, 0.6)

@@ -11,12 +11,12 @@ from typing import Annotated
 
 import numpy as np
 
+from tensortide.compiled import compiling_s
 from tensortide.errors import PlacementError
 from tensortide.placements.annealing.table import Table, find, first_of, new_table, number_all, with_room
 from tensortide.placements.bounds import Bounds
 from tensortide.placements.search.checkpoint import Checkpoint
 from tensortide.placements.search.problem import Floats, Ints, Placements, Problem
-from tensortide.plans.compiled import compiling_s
 from tensortide.search_limit import SearchLimit
 from tensortide.shown import Show
 

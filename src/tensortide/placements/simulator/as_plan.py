@@ -7,7 +7,7 @@ import math
 from typing import TYPE_CHECKING
 
 from tensortide.graph.model import TENSOR, Call, Graph, Meta, Op, Phase, Role, Storage, Tensor
-from tensortide.placements.op_times.times import DTYPE_BYTES
+from tensortide.placements.op_times.times import DTYPES
 from tensortide.placements.simulator.kernel import HOP, OP, TRANSFER, WAKEUP
 from tensortide.placements.simulator.simulation import Simulation
 from tensortide.plans.model import Compute, Lane, Plan, Receive, Send, Step
@@ -38,8 +38,7 @@ class _GraphOf:
         self.simulation, self.net = simulation, simulation.net
         settings = simulation.settings
         self.layers = self.net.layers(settings.batch_size)
-        self.dtype = settings.dtype if settings.dtype in ("float64", "float32", "float16", "bfloat16") else "uint8"
-        self.size = DTYPE_BYTES[settings.dtype]
+        self.dtype = DTYPES[settings.dtype]
         self.calls: dict[Call, int] = {}
         self.ops: list[Op] = []
         self.tensors: list[Tensor] = []
@@ -99,9 +98,9 @@ class _GraphOf:
     def _storage(self, layer: int, elements: int, role: Role, birth: int | None, death: int | None) -> int:
         device = self.simulation.lanes[self.simulation.placement[layer]]
         name = self.net.order[layer]
-        self.storages.append(Storage(elements * self.size, device, role, birth, death, name))
-        dtype, shape = (self.dtype, elements) if self.dtype != "uint8" else ("uint8", elements * self.size)
-        self.tensors.append(Tensor(len(self.storages) - 1, dtype, (shape,), (1,)))
+        tensor = Tensor(len(self.storages), self.dtype, (elements,), (1,))
+        self.storages.append(Storage(tensor.nbytes, device, role, birth, death, name))
+        self.tensors.append(tensor)
         return len(self.tensors) - 1
 
     def _op(self, layer: int, inputs: tuple[int, ...], outputs: tuple[int, ...], phase: Phase = Phase.FORWARD) -> None:

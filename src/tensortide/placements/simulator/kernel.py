@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tensortide.compiled import compiled, entry
 from tensortide.placements.simulator.queues import (
     EVENTS,
     FAILED,
@@ -27,7 +28,6 @@ from tensortide.placements.simulator.queues import (
 )
 from tensortide.placements.simulator.state import State
 from tensortide.placements.simulator.tables import Floats, Ints, Small, Tables
-from tensortide.plans.compiled import compiled, entry
 
 WAKEUP, OP, TRANSFER, HOP = range(4)
 """Kinds of events in a record. HOP: a transfer reached a device on its route."""

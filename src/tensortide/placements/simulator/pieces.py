@@ -8,8 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tensortide.compiled import compiled
 from tensortide.placements.simulator.tables import Floats, Ints, Tables
-from tensortide.plans.compiled import compiled
 
 
 class Joins(NamedTuple):

@@ -9,11 +9,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from tensortide.compiled import IS_COMPILED, compiled, entry
 from tensortide.errors import TensortideError
 from tensortide.placements.annealing.chain import Chain
 from tensortide.placements.annealing.stepped import stepped
 from tensortide.placements.bounds import Bounds
-from tensortide.placements.device_graphs import DeviceGraph
 from tensortide.placements.digest import digest_of
 from tensortide.placements.nets.net import Net
 from tensortide.placements.op_times.times import OpTimes
@@ -25,7 +25,7 @@ from tensortide.placements.simulator.layout import Reader
 from tensortide.placements.simulator.settings import Settings
 from tensortide.placements.simulator.state import State, new_state
 from tensortide.placements.simulator.tables import Floats, Ints, Tables, tables
-from tensortide.plans.compiled import IS_COMPILED, compiled, entry
+from tensortide.timing.clusters import Cluster
 
 _UNRECORDED = new_record(0, 1)
 
@@ -68,7 +68,7 @@ class NetProblem:
     def __init__(
         self,
         net: Net,
-        cluster: DeviceGraph,
+        cluster: Cluster,
         settings: Settings,
         *,
         groups: Sequence[str] | None = None,
@@ -293,7 +293,7 @@ class NetProblem:
             self._states.append(state)
 
 
-def _usable(cluster: DeviceGraph, t: Tables, where: Sequence[int] | None) -> Ints:
+def _usable(cluster: Cluster, t: Tables, where: Sequence[int] | None) -> Ints:
     devices = cluster.placeable if where is None else tuple(where)
     names = cluster.names
     known = ", ".join(names[one] for one in cluster.placeable)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+from tensortide.compiled import IS_COMPILED
 from tensortide.placements.simulator.state import State
 from tensortide.placements.simulator.tables import Small, Tables
-from tensortide.plans.compiled import IS_COMPILED
 
 if IS_COMPILED:
     import numba

@@ -8,10 +8,10 @@ from numbers import Integral
 from typing import Literal
 
 from tensortide.errors import TensortideError
-from tensortide.placements.device_graphs.routes import Egress
 from tensortide.placements.modes import ACCURATE, Mode
 from tensortide.placements.op_times.optimizers import OPTIMIZERS
-from tensortide.placements.op_times.times import DTYPE_BYTES, Rates
+from tensortide.placements.op_times.times import DTYPES, Rates
+from tensortide.placements.simulator.wiring import Egress
 
 Ties = Literal["heap", "fifo"]
 Release = Literal["backward", "last_use"]
@@ -86,7 +86,7 @@ class Settings:
         choices: dict[str, tuple[str | None, ...]] = {
             "ties": ("heap", "fifo"),
             "release": (None, "backward", "last_use"),
-            "dtype": tuple(DTYPE_BYTES),
+            "dtype": tuple(DTYPES),
             "optimizer": tuple(OPTIMIZERS),
         }
         for name, known in choices.items():

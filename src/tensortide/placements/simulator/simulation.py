@@ -9,9 +9,9 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 
+from tensortide.compiled import IS_COMPILED
 from tensortide.errors import TensortideError
 from tensortide.placements import parts
-from tensortide.placements.device_graphs import DeviceGraph, wiring
 from tensortide.placements.nets.assignments import Assignment, Gene, checked
 from tensortide.placements.nets.net import Net
 from tensortide.placements.nets.sharding import expand
@@ -23,8 +23,9 @@ from tensortide.placements.simulator.queues import EVENTS, FAILED, OPS, TRANSFER
 from tensortide.placements.simulator.settings import Settings
 from tensortide.placements.simulator.state import new_state
 from tensortide.placements.simulator.tables import Floats, Ints, Tables, tables
-from tensortide.plans.compiled import IS_COMPILED
+from tensortide.placements.simulator.wiring import wiring
 from tensortide.shown import Show
+from tensortide.timing.clusters import Cluster
 
 EventKind = Literal["wakeup", "op", "transfer", "hop", "update"]
 KINDS: tuple[EventKind, ...] = ("wakeup", "op", "transfer", "hop")
@@ -68,7 +69,7 @@ class Simulation:
 
     mode: str
     net: Net
-    cluster: DeviceGraph
+    cluster: Cluster
     settings: Settings
     placement: tuple[int, ...]
     score: float
@@ -124,7 +125,7 @@ class Simulation:
     def lanes(self) -> tuple[str, ...]:
         """Names of devices, then of the lanes of transfers."""
         cluster = self.cluster
-        devices = cluster.names if cluster.is_named else tuple(f"{i}: {d.model}" for i, d in enumerate(cluster.devices))
+        devices = tuple(f"{i}: {d.row.name}" if cluster.numbered else d.name for i, d in enumerate(cluster.devices))
         return (*devices, *wiring(cluster, routed=self.settings.mode.routed, egress=self.settings.egress).lanes)
 
     @functools.cached_property
@@ -166,7 +167,7 @@ class Simulation:
 
 def simulate(
     net: Net,
-    cluster: DeviceGraph,
+    cluster: Cluster,
     placement: Mapping[str, Gene] | Sequence[Gene] | Assignment,
     settings: Settings | None = None,
     *,
@@ -189,13 +190,13 @@ def simulate(
             needs a link that the device graph lacks.
 
     Examples:
-        >>> from tensortide.placements import Channel, DeviceGraph, Device, Neighbour
+        >>> from tensortide.timing import Device, link
+        >>> from tensortide.timing.clusters import joined
         >>> from tensortide.timing.paleo.layers import Entry
         >>> net = Net("tiny", {"data": Entry(type="Input", tensor=(32, 1000)),
         ...                    "fc": Entry(type="InnerProduct", parents=("data",), num_outputs=10)})
-        >>> device = dict(model="GPU", clock=1000, peak_gflops=1000, memory=1)
-        >>> cluster = DeviceGraph("two", (Channel(bandwidth=128),),
-        ...                   (Device(**device, neighbours=(Neighbour(1, 0),)), Device(**device)))
+        >>> gpu = Device(name="GPU", fp32_tflops=1, memory_gbytes_per_s=68)
+        >>> cluster = joined([gpu, gpu], link("16GB/s,0us"), capacity_bytes=10**9)
         >>> found = simulate(net, cluster, [0, 1], include_backward=False, launch_us=0)
         >>> found.mode, found.transfers, round(found.makespan, 6), found.peaks
         ('accurate', 1, 0.01049, (128000, 168040))
@@ -227,7 +228,7 @@ def simulate(
     )
 
 
-def _check_runnable(net: Net, cluster: DeviceGraph, devices: Sequence[tuple[int, ...]]) -> None:
+def _check_runnable(net: Net, cluster: Cluster, devices: Sequence[tuple[int, ...]]) -> None:
     """Raise TensortideError for a layer on a switch."""
     for name, of in zip(net.order, devices, strict=True):
         for device in of:
@@ -236,13 +237,13 @@ def _check_runnable(net: Net, cluster: DeviceGraph, devices: Sequence[tuple[int,
                 raise TensortideError(f"layer {name!r} is placed on device {where}, a switch, which runs nothing.")
 
 
-def _check_linked(cluster: DeviceGraph, figures: python_kernel.RunFigures) -> None:
+def _check_linked(cluster: Cluster, figures: python_kernel.RunFigures) -> None:
     """Raise TensortideError if the run ended where no link leads."""
     if figures.missing is not None:
         i, j = figures.missing
         raise TensortideError(
-            f"{cluster.name}: no link leads from device {cluster.names[i]} ({cluster.devices[i].model}) to device"
-            f" {cluster.names[j]} ({cluster.devices[j].model}), and the placement sends data there."
+            f"{cluster.name}: no link leads from device {cluster.names[i]} ({cluster.devices[i].row.name}) to device"
+            f" {cluster.names[j]} ({cluster.devices[j].row.name}), and the placement sends data there."
         )
 
 

@@ -13,13 +13,15 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tensortide.dtypes import ITEM_BYTES
 from tensortide.errors import TensortideError
-from tensortide.placements.device_graphs import DeviceGraph, wiring
-from tensortide.placements.device_graphs.routes import Wiring
 from tensortide.placements.nets.net import Net
+from tensortide.placements.op_times.net_devices import net_devices
 from tensortide.placements.op_times.optimizers import OPTIMIZERS
-from tensortide.placements.op_times.times import DTYPE_BYTES, OpTimes, layer_times
+from tensortide.placements.op_times.times import DTYPES, OpTimes, layer_times
 from tensortide.placements.simulator.settings import Settings
+from tensortide.placements.simulator.wiring import Wiring, wiring
+from tensortide.timing.clusters import Cluster
 
 Ints = NDArray[np.int64]
 Small = NDArray[np.int32]
@@ -78,7 +80,7 @@ class Tables(NamedTuple):
     penalty: float
 
 
-def tables(net: Net, cluster: DeviceGraph, settings: Settings, times: OpTimes | None = None) -> Tables:
+def tables(net: Net, cluster: Cluster, settings: Settings, times: OpTimes | None = None) -> Tables:
     """Compute the tables of ``net`` on ``cluster``.
 
     Args:
@@ -102,11 +104,12 @@ def tables(net: Net, cluster: DeviceGraph, settings: Settings, times: OpTimes | 
         for layer, device in np.argwhere(~(np.isfinite(each) & (each >= 0))).tolist():
             raise TensortideError(
                 f"layer {net.order[layer]} takes {each[layer, device]} ms on device {device} "
-                f"({cluster.devices[device].model}): times are 0 or more, and finite."
+                f"({cluster.devices[device].row.name}): times are 0 or more, and finite."
             )
-    size = DTYPE_BYTES[settings.dtype]
+    size = ITEM_BYTES[DTYPES[settings.dtype]]
     states = OPTIMIZERS[settings.optimizer].states
     copies = 2 + states if mode.training_memory and settings.include_backward else 1
+    clocks = [0.0 if one is None else one.paleo.clock_mhz for one in net_devices(cluster)]
     wired = wiring(cluster, routed=mode.routed, egress=settings.egress)
     made = assemble(
         parents=net.parents,
@@ -115,8 +118,8 @@ def tables(net: Net, cluster: DeviceGraph, settings: Settings, times: OpTimes | 
         resident=[layer.params * size * copies for layer in layers],
         times=found,
         wired=wired,
-        capacity=[device.memory * 1e9 * settings.device_memory_utilization for device in cluster.devices],
-        cycle=[0.0 if mode.roofline or not device.clock else 1 / device.clock / 1000 for device in cluster.devices],
+        capacity=[(device.capacity_bytes or 0) * settings.device_memory_utilization for device in cluster.devices],
+        cycle=[0.0 if mode.roofline or not clock else 1 / clock / 1000 for clock in clocks],
         settings=settings,
     )
     if settings.batches * len(layers) > _MOST_OPS:

@@ -10,6 +10,8 @@ import msgspec
 from tensortide.plans.events.primitives import Primitive
 from tensortide.plans.instance import DEVICE
 
+NOTHING = -1
+"""Stands for a storage where bytes are workspace, and for a step where there was none."""
 Cause: TypeAlias = Literal["fetch", "copy", "room", "serial"]
 
 

@@ -7,9 +7,9 @@ from typing import NamedTuple, TypeAlias
 
 from tensortide.errors import PlanError
 from tensortide.plans.instance import DEVICE, Instance
-from tensortide.plans.model import Compute, Copy, Drop, Evict, Fetch, Offload, Step
+from tensortide.plans.model import Compute, Copy, Drop, Evict, Fetch, Offload, Receive, Send, Step
 
-Primitive: TypeAlias = Compute | Evict | Copy | Fetch | Drop
+Primitive: TypeAlias = Compute | Evict | Copy | Fetch | Drop | Send | Receive
 
 
 class Primitives(NamedTuple):
@@ -74,12 +74,12 @@ def _primitives(instance: Instance, steps: Sequence[Step]) -> tuple[list[Primiti
             if not 0 <= step.op < ops:
                 raise PlanError(f"step {number} computes op {step.op} of {ops}", step=number)
             told.append(step)
-        elif isinstance(step, Evict | Copy | Offload | Fetch | Drop):
+        else:
             if not 0 <= step.storage < storages:
                 raise PlanError(
                     f"step {number} is {step}: there are {storages} storages", step=number, storage=step.storage
                 )
-            if not isinstance(step, Evict) and step.link not in links:
+            if isinstance(step, Copy | Offload | Fetch | Drop) and step.link not in links:
                 has = ", ".join(sorted(links)) or "none"
                 raise PlanError(
                     f"step {number} is {step}: the machine has no such link, but {has}",
@@ -92,8 +92,6 @@ def _primitives(instance: Instance, steps: Sequence[Step]) -> tuple[list[Primiti
                 told.append(Evict(step.storage))
             else:
                 told.append(step)
-        else:
-            raise PlanError(f"step {number} is {step}, which one lane alone cannot play", step=number)
         origin.append(number)
     return told, origin
 
@@ -102,6 +100,8 @@ def _unsaid(instance: Instance, steps: Sequence[Primitive], where: Mapping[int, 
     """Releases that follow a step, by the number of the step; -1 is before the first."""
     last = {s: -1 for s, place in where.items() if place == DEVICE}
     copies: dict[tuple[int, str], int] = {}
+    after: dict[int, list[Primitive]] = {}
+    received: set[int] = set()
     for number, step in enumerate(steps):
         if isinstance(step, Compute):
             op = instance.ops[step.op]
@@ -111,15 +111,21 @@ def _unsaid(instance: Instance, steps: Sequence[Primitive], where: Mapping[int, 
             last.pop(step.storage, None)
         elif isinstance(step, Drop):
             copies.pop((step.storage, step.link), None)
+        elif isinstance(step, Receive):
+            if (before := last.get(step.storage)) is not None:  # an older value of it
+                after.setdefault(before, []).append(Evict(step.storage))
+            last[step.storage] = number
+            received.add(step.storage)
+        elif isinstance(step, Send):
+            last[step.storage] = number
         else:
             last[step.storage] = number
             copies[step.storage, step.link] = number
-    after: dict[int, list[Primitive]] = {}
     for (s, link), number in sorted(copies.items()):
         if where.get(s) != link:
             after.setdefault(number, []).append(Drop(s, link))
     for s, number in sorted(last.items()):
         storage = instance.storages[s]
-        if not (storage.kept or (storage.stays and where.get(s, DEVICE) == DEVICE)):
+        if s in received or not (storage.kept or (storage.stays and where.get(s, DEVICE) == DEVICE)):
             after.setdefault(number, []).append(Evict(s))
     return after

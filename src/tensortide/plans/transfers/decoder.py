@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tensortide.plans.compiled import IS_COMPILED
+from tensortide.compiled import IS_COMPILED
 from tensortide.plans.instance import Instance
 from tensortide.plans.transfers.kernels.arrays import HERE, Tokens, homes_of, links_of, told
 from tensortide.plans.transfers.kernels.greedy import begin, forced, hidden, prune, tokens

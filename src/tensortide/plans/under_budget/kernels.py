@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tensortide.plans.compiled import compiled, entry
+from tensortide.compiled import compiled, entry
 from tensortide.plans.instance import BEFORE
 from tensortide.plans.under_budget.tables import NONE, Floats, Ints, Tables
 

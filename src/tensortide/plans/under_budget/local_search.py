@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from tensortide.plans.compiled import IS_COMPILED
+from tensortide.compiled import IS_COMPILED
 from tensortide.plans.under_budget.kernels import BLOCK, EVALUATED, LEAST_NS, STOP, Survey
 from tensortide.plans.under_budget.moves import FITS, MORE, evaluated, prune, repair, rounds, ruin
 from tensortide.plans.under_budget.sequence import Evaluated

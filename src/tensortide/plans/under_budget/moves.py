@@ -10,7 +10,7 @@ import math
 
 import numpy as np
 
-from tensortide.plans.compiled import compiled, entry, entry_making_arrays, making_arrays
+from tensortide.compiled import compiled, entry, entry_making_arrays, making_arrays
 from tensortide.plans.under_budget.kernels import (
     EVALUATED,
     FULL,

@@ -10,7 +10,7 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
-from tensortide.plans.compiled import compiled, entry
+from tensortide.compiled import compiled, entry
 from tensortide.replays.g10.machine import Ints
 
 Floats: TypeAlias = NDArray[np.float64]

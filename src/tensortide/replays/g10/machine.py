@@ -17,6 +17,8 @@ from tensortide.errors import GraphError
 from tensortide.graph.model import Graph, Phase
 from tensortide.graph.unroll import unrolled
 from tensortide.memory.lifetimes import Residence, residences
+from tensortide.timing.catalogue import Device
+from tensortide.timing.clusters import ClusterDevice, Tier
 from tensortide.timing.machine import Link
 
 Ints: TypeAlias = NDArray[np.int64]
@@ -30,18 +32,27 @@ ALLOCATION_NS = Fraction(814, 10**6)
 """Time to allocate a byte of device memory."""
 
 
+_DEVICE_BYTES, _HOST_BYTES = 40 * GIB, 128 * 10**9
+_HOST = Link("host", Fraction(15_754_000_000), 45_000, capacity_bytes=_HOST_BYTES)
+_DRIVE = Link("ssd", Fraction(3_200_000_000), 65_000)
+_TIERS = (Tier(_HOST), Tier(_DRIVE, over="host"))
+AUTHORS = ClusterDevice("gpu", Device(name="A100", memory_gbytes_per_s=1555), _DEVICE_BYTES, _TIERS)
+"""The machine of G10's authors."""
+
+
 class Machine(msgspec.Struct, frozen=True):
-    """Capacities in bytes, rates in bytes per second, and latencies of transfers, for G10's planner and our plans.
+    """A device with its tiers as G10's planner and kernels take it: capacities in bytes, rates in bytes per second, and
+    latencies of transfers.
 
     The drive is behind the wire that leads to the host. The defaults are those of G10's authors.
     """
 
-    device_bytes: int = 40 * GIB
-    host_bytes: int = 128 * 10**9
-    wire: int = 15_754_000_000
-    drive: int = 3_200_000_000
-    host_latency_ns: int = 45_000
-    drive_latency_ns: int = 65_000
+    device_bytes: int = _DEVICE_BYTES
+    host_bytes: int = _HOST_BYTES
+    wire: int = int(_HOST.bytes_per_s)
+    drive: int = int(_DRIVE.bytes_per_s)
+    host_latency_ns: int = _HOST.latency_ns
+    drive_latency_ns: int = _DRIVE.latency_ns
 
     @property
     def beside(self) -> int:
@@ -68,6 +79,22 @@ class Machine(msgspec.Struct, frozen=True):
 
         split = {"host and drive": (host(self.wire - self.drive), drive)} if self.wire > self.drive else {}
         return {**split, "host": (host(self.wire),), "drive": (drive,)}
+
+
+def machine_of(device: ClusterDevice) -> Machine:
+    """The Machine of ``device`` with its tiers ``host`` and ``ssd``: a wire with the rates of all that are not over
+    another's. What is not given is as G10's authors have it."""
+    links = {tier.link.name: tier.link for tier in device.tiers}
+    host, drive = links.get("host", _HOST), links.get("ssd", _DRIVE)
+    wire = sum(int(tier.link.bytes_per_s) for tier in device.tiers if not tier.over)
+    return Machine(
+        _DEVICE_BYTES if device.capacity_bytes is None else device.capacity_bytes,
+        _HOST_BYTES if host.capacity_bytes is None else host.capacity_bytes,
+        wire,
+        int(drive.bytes_per_s) if "ssd" in links else min(int(drive.bytes_per_s), wire),
+        host.latency_ns,
+        drive.latency_ns,
+    )
 
 
 @dataclass(frozen=True, eq=False)

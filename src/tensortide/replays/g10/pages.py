@@ -14,7 +14,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from tensortide.plans.compiled import compiled, entry
+from tensortide.compiled import compiled, entry
 from tensortide.replays.g10.machine import Ints
 
 FETCH, TO_HOST, TO_DRIVE, DROP = range(4)

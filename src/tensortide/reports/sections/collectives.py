@@ -7,12 +7,11 @@ from typing import Annotated
 
 import msgspec
 
-from tensortide.graph.collectives import moves_data
+from tensortide.graph.communication import moves_data, payload_bytes
 from tensortide.reports.blocks import Section
 from tensortide.reports.of_records import table
 from tensortide.reports.sections import Step
 from tensortide.shown import Show
-from tensortide.timing.collectives.recorded import payload_bytes
 
 ORDER = 45
 

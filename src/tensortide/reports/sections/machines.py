@@ -10,7 +10,7 @@ from typing import Annotated, TypeAlias
 import msgspec
 
 from tensortide.cost.coverage import shown
-from tensortide.graph.collectives import moves_data
+from tensortide.graph.communication import moves_data
 from tensortide.graph.model import OUTSIDE_PATH, ROOT_PATH
 from tensortide.graph.module_paths import as_one, pattern
 from tensortide.reports.blocks import AnyBlock, Column, Note, Section, Table

@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 from tensortide.cost import count
 from tensortide.placements.graphs.auto_shards import Tried
 from tensortide.placements.graphs.one_device import on_one_device
@@ -14,9 +12,8 @@ from tensortide.placements.parts import Averaged, DeviceUse, DividedModule, Link
 from tensortide.reports.blocks import AnyBlock, Document, Fact, Note, Section, Value
 from tensortide.reports.drawing import net_picture, step_picture
 from tensortide.reports.of_records import fact, facts, table
-from tensortide.reports.pictures import Curve, Series
 from tensortide.reports.sections import placed_run, placement
-from tensortide.reports.sections.timeline_lanes import lanes_of
+from tensortide.reports.sections.timeline_lanes import lanes_of, memory_of
 from tensortide.studies.placement.placed_net import PlacedNet
 from tensortide.timing.collectives.constants import CONTENTION
 from tensortide.timing.estimate import captured_elsewhere
@@ -99,7 +96,7 @@ def section(found: PlacedStep, samples: int | None = None) -> Section:
         *([placement.end(found.search, found.fits)] if found.search else []),
         *(one for one in tables if len(one)),
         lanes_of("timeline", "What each device and link does", found.timeline, clock="step", exchange_lanes=lanes),
-        *_memory(found),
+        *memory_of(found.timeline.devices, found.timeline.levels, found.step_ns),
         *(Note(text=text, kind="assumption") for text in _assumptions(found)),
     )
     return Section("placed_step", "Placement", blocks=blocks)
@@ -141,21 +138,6 @@ def _shards(found: AutoSharded) -> Section:
     names = ("modules", "work_share", "step_ns", "kept", "why")
     tried = [table(Tried, found.tried, *names, key="tried", title="Divisions tried")] if found.tried else []
     return Section("auto_shards", "Modules to divide", blocks=(note, *tried))
-
-
-def _memory(found: PlacedStep) -> Iterator[Curve]:
-    """Draw the bytes of each device over time."""
-    levels = found.timeline.levels
-    times = np.unique(np.concatenate([[0], *(level.time_ns for level in levels)]))
-    times = times[times < found.step_ns]
-    stack = []
-    for name, (moments, level) in zip(found.timeline.devices, levels, strict=True):
-        if len(level):
-            at = np.searchsorted(moments, times, side="right") - 1
-            stack.append(Series(name, name, tuple(np.where(at >= 0, level[np.maximum(at, 0)], 0).tolist())))
-    if len(times):
-        edges, title = (*times.tolist(), found.step_ns), "Memory, the devices stacked"
-        yield Curve(key="memory", title=title, x=edges, x_unit="ns", stack=tuple(stack), clock="step")
 
 
 def _verdict(found: PlacedStep, whole: OneDevice | None) -> str:

@@ -17,6 +17,7 @@ from torch.fx import GraphModule
 from tensortide.errors import BudgetInfeasible, RunError, RunWarning, TensortideError
 from tensortide.graph.model import Graph
 from tensortide.plans.planned import Planned
+from tensortide.recorder.torch_dtypes import torch_dtype
 from tensortide.run.generated.halves import Halves, halves_of
 from tensortide.run.generated.joint import Joint, joint_of
 from tensortide.run.generated.random_state import most_state_bytes, state_bytes
@@ -266,7 +267,7 @@ def _value(joint: Joint, tensor: int | None, fake_mode: Any) -> Any:
             return torch.empty(0, dtype=torch.uint8)
         view = joint.graph.tensors[tensor]
         device = joint.graph.storages[view.storage].device
-        return torch.empty_strided(view.shape, view.strides, dtype=getattr(torch, view.dtype), device=device)
+        return torch.empty_strided(view.shape, view.strides, dtype=torch_dtype(view.dtype), device=device)
 
 
 def _module(function: Any, given: Sequence[tuple[str, Any]], values: Sequence[Any]) -> GraphModule:

@@ -16,6 +16,7 @@ from tensortide.errors import RunError
 from tensortide.graph.model import Graph
 from tensortide.placements.graphs.placed_step import PlacedStep
 from tensortide.plans.model import Lane, Plan, Receive, Send
+from tensortide.recorder.torch_dtypes import torch_dtype
 from tensortide.run.placed.exchange import Exchange, reduction
 from tensortide.run.placed.live_storages import LiveStorages
 
@@ -117,7 +118,7 @@ class Averages:
         views = {number: self._graph.tensors[number] for op in bucket for number in self._graph.ops[op].inputs}
         sizes = [int(view.numel) for view in views.values()]
         (dtype,) = {view.dtype for view in views.values()}
-        flat = torch.empty(sum(sizes), dtype=getattr(torch, dtype))
+        flat = torch.empty(sum(sizes), dtype=torch_dtype(dtype))
         return _Buffer(flat, dict(zip(views, flat.split(sizes), strict=True)))
 
     def begin(self) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from tensortide.graph.collectives import moves_data
+from tensortide.graph.communication import moves_data
 from tensortide.graph.model import Graph, Role
 from tensortide.recorder.execute import function
 from tensortide.run.placed.exchange import combined, reduction

@@ -13,7 +13,7 @@ import torch
 import torch.distributed as dist
 
 from tensortide.errors import PlanError, RunError
-from tensortide.graph.collectives import moves_data
+from tensortide.graph.communication import moves_data
 from tensortide.graph.effects import draws_random
 from tensortide.graph.model import Graph, Role
 from tensortide.memory.lifetimes import Residence, residences
@@ -68,7 +68,7 @@ class LaneProgram:
         if not 0 <= rank < len(plan.lanes) * groups.count:
             raise PlanError(f"lane {rank} of {len(plan.lanes) * groups.count}")
         check_straight(graph)
-        home = check_lanes(plan, graph)
+        home = check_lanes(plan, graph).home
         _check_random(graph, plan)
         group, rank = divmod(rank, len(plan.lanes))
         self._averages = _averages(graph, groups, group * len(plan.lanes) + rank)

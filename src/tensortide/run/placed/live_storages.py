@@ -15,6 +15,7 @@ from tensortide.recorder.build_graph import State
 from tensortide.recorder.execute import arguments
 from tensortide.recorder.isolate import Isolation
 from tensortide.recorder.recorder import Recorder
+from tensortide.recorder.torch_dtypes import torch_dtype
 
 
 class LiveStorages:
@@ -39,7 +40,7 @@ class LiveStorages:
         """The tensor of that number, as the graph has it."""
         tensor: Tensor = self.graph.tensors[number]
         sizes = tuple(map(int, tensor.shape)), tuple(map(int, tensor.strides))
-        empty = torch.empty(0, dtype=getattr(torch, tensor.dtype))
+        empty = torch.empty(0, dtype=torch_dtype(tensor.dtype))
         return empty.set_(self._memory[tensor.storage], int(tensor.offset), *sizes)
 
     def bytes_of(self, storage: int, low: int, nbytes: int) -> torch.Tensor:
@@ -84,9 +85,7 @@ def given_pieces(
         there = known[piece.name, storage.role] if piece is not None and storage.birth is None else ()
         if piece is not None and there:
             shape, strides = (piece.outer, piece.size, piece.inner), (piece.size * piece.inner, piece.inner, 1)
-            whole = torch.empty(0, dtype=getattr(torch, piece.dtype)).set_(
-                there[0].untyped_storage(), 0, shape, strides
-            )
+            whole = torch.empty(0, dtype=torch_dtype(piece.dtype)).set_(there[0].untyped_storage(), 0, shape, strides)
             found[number] = whole[:, piece.start : piece.end]
     return found
 

@@ -5,17 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
+from tensortide.dtypes import is_half
 from tensortide.graph.model import Graph
 
 _TOLERANCE, _HALF_TOLERANCE = 1e-5, 1e-2
 """Shares by which a loss that is added in another order may differ from that of one process, without and with 2-byte
 floats."""
-_HALF = frozenset({"float16", "bfloat16"})
 
 
 def tolerance_of(graph: Graph) -> float:
     """The share by which a loss of ``graph`` may differ when it is added in another order."""
-    return _HALF_TOLERANCE if any(tensor.dtype in _HALF for tensor in graph.tensors) else _TOLERANCE
+    return _HALF_TOLERANCE if any(is_half(tensor.dtype) for tensor in graph.tensors) else _TOLERANCE
 
 
 def same_bits(ran: Sequence[float], alone: Sequence[float]) -> bool:

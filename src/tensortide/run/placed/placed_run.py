@@ -16,7 +16,7 @@ from typing import Annotated
 import torch
 
 from tensortide.errors import RunError
-from tensortide.graph.collectives import moves_data
+from tensortide.graph.communication import moves_data, payload_bytes
 from tensortide.graph.effects import draws_random
 from tensortide.graph.model import Graph, Role
 from tensortide.parallelism.shards import Piece
@@ -35,7 +35,6 @@ from tensortide.run.placed.seeded import SeededWorkload, loss_in
 from tensortide.shown import Show
 from tensortide.timelines.data_parallel import exposed_after_ns
 from tensortide.timelines.timeline import Timeline
-from tensortide.timing.collectives.recorded import payload_bytes
 
 
 @dataclass(frozen=True)

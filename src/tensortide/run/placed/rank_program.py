@@ -9,20 +9,19 @@ from typing import Any, NamedTuple
 import torch
 
 from tensortide.errors import RunError
-from tensortide.graph.collectives import moves_data
+from tensortide.graph.communication import group_of, kind_of, moves_data, payload_bytes
 from tensortide.graph.effects import draws_random
 from tensortide.graph.model import Graph, OpView, Phase, Role
 from tensortide.parallelism import Ranks
 from tensortide.parallelism.gradients import gradients
 from tensortide.parallelism.pipelines import DEFAULT_SCHEDULE, PipelineName, Run, RunKind, Task, order
-from tensortide.parallelism.ranks import group_of, joins_stages
+from tensortide.parallelism.ranks import joins_stages
 from tensortide.parallelism.tied import tied_stages
 from tensortide.recorder.execute import function
 from tensortide.run.generated.step import check_straight
 from tensortide.run.placed.exchange import Exchange, reduction
 from tensortide.run.placed.live_storages import LiveStorages, given_tensors, part_of
 from tensortide.run.placed.means import local_means
-from tensortide.timing.collectives.recorded import kind_of, payload_bytes
 
 
 class RankCollectives(NamedTuple):

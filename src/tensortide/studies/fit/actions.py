@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Annotated
 
+from tensortide.dtypes import is_half
 from tensortide.graph.model import Phase, Role
 from tensortide.graph.module_paths import ranged
 from tensortide.recorder.changes import (
@@ -65,7 +66,7 @@ def _half(subject: Subject) -> Iterator[Action]:
     """Autocast to bfloat16, or to float16 with a scaled loss on a GPU that computes in no other half precision."""
     row, device = subject.row, subject.graph.index.main_device.partition(":")[0]
     products = (op for op in subject.graph if op.name.startswith(_PRODUCTS))
-    if subject.again is None and any(out.dtype in ("bfloat16", "float16") for op in products for out in op.outputs):
+    if subject.again is None and any(is_half(out.dtype) for op in products for out in op.outputs):
         raise NotApplicable("the step computes in half precision")
     around = "around forward and loss, or turn yours on"
     if row.kind != "gpu" or row.bf16_tflops is not None:

@@ -26,7 +26,7 @@ from tensortide.targets.again import capture_again
 from tensortide.targets.durations import predicted_on
 from tensortide.targets.machines import device_named, require_distinct
 from tensortide.targets.opening import opened, settings_of
-from tensortide.targets.requests import TARGET, CaptureRequest, Strict
+from tensortide.targets.requests import TARGET, CaptureRequest, LinkRatesRequest, Strict
 from tensortide.timing import DEFAULT_DEVICE, Durations, device
 from tensortide.timing.cards import of_bytes
 from tensortide.timing.standins import require_all, unpredicted
@@ -50,6 +50,7 @@ class FitRequest(Request):
         ),
     ] = None
     capture: CaptureRequest = CaptureRequest()
+    links: LinkRatesRequest = LinkRatesRequest()
     strict: Strict = False
     workers: WorkerRequest = WorkerRequest()
 
@@ -102,6 +103,7 @@ def _subject(asked: FitRequest, capture: CaptureRequest, search: Search) -> tupl
         why_not=why_not,
         settings=settings_of(found, capture) if isinstance(found, Workload) else {},
         code=_code(found),
+        rates=asked.links.rates,
     )
     return subject, durations
 

@@ -147,7 +147,7 @@ class _Study:
             once = tuple(Accumulated(1) if isinstance(change, Accumulated) else change for change in changes)
             time += (turns - 2) * (time - (self._trial(settings, once).step_ns or 0))
         devices = max((action.devices for action in taken), default=1)
-        time += gathering_ns(self.subject.graph, self.subject.row, devices)
+        time += gathering_ns(self.subject.graph, self.subject.row, devices, self.subject.rates)
         for action in taken:
             time = round(time / action.samples)
         return msgspec.structs.replace(found, step_ns=time)

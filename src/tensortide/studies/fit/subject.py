@@ -16,6 +16,7 @@ from tensortide.recorder.target import Scalar
 from tensortide.shown import Show
 from tensortide.timing.cards import Card
 from tensortide.timing.catalogue import Device
+from tensortide.timing.collectives.cluster import LinkRates
 
 Capture = Callable[[Mapping[str, Scalar], Sequence[Change], bool], Graph]
 """Captures the step again: with these settings and changes; the very first step if the flag is true."""
@@ -54,6 +55,8 @@ class Subject:
     settings: Mapping[str, Scalar] = field(default_factory=dict)
     code: Path | None = None
     """The file that has the loop around the step."""
+    rates: LinkRates = LinkRates()
+    """Rates between several devices, in place of those of the catalogue."""
 
     def __getstate__(self) -> dict[str, object]:
         """Without ``again``, whose function may have no name by which another process finds it."""
@@ -117,7 +120,7 @@ class Subject:
         graph = self.graph
         for number, op in enumerate(graph):
             if op.name.startswith("aten._log_softmax.") and op.phase is Phase.FORWARD and op.inputs:
-                nbytes = op.inputs[0].numel * op.inputs[0].itemsize
+                nbytes = op.inputs[0].nbytes
                 weight = self._weight(graph.tensors[graph.ops[number].inputs[0]].storage, number)
                 if weight is not None:
                     return weight, nbytes

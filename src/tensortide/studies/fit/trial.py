@@ -16,7 +16,7 @@ from tensortide.timelines import timeline
 from tensortide.timelines.step import step_ns, step_timeline
 from tensortide.timing import Durations, estimate
 from tensortide.timing.catalogue import Device
-from tensortide.timing.collectives import cluster
+from tensortide.timing.collectives.cluster import LinkRates
 from tensortide.timing.collectives.predict import collective
 from tensortide.timing.machine import LINKS, Link
 
@@ -95,14 +95,14 @@ def _moved_ns(graph: Graph, link: Link) -> dict[int, int]:
             tensors = [graph.tensors[index] for index in op.inputs + op.outputs]
             devices = {graph.storages[tensor.storage].device for tensor in tensors}
             if len(devices) > 1:
-                found[number] = link.transfer_ns(min(tensor.numel * tensor.itemsize for tensor in tensors))
+                found[number] = link.transfer_ns(min(tensor.nbytes for tensor in tensors))
     return found
 
 
-def gathering_ns(graph: Graph, row: Device, devices: int) -> int:
-    """Time in which ``devices`` (of one node) hand each other the parameters that each has updated."""
+def gathering_ns(graph: Graph, row: Device, devices: int, rates: LinkRates) -> int:
+    """Time in which ``devices`` hand each other the parameters that each has updated, over links at ``rates``."""
     if devices == 1:
         return 0
     nbytes = sum(int(storage.nbytes) for storage in graph.storages if storage.role is Role.PARAMETER)
     each = -(-nbytes // devices)  # the largest share
-    return round(collective("all_gather", each * devices, devices, cluster(row, devices_per_node=devices)).time_ns)
+    return round(collective("all_gather", each * devices, devices, rates.spread(row, devices)).time_ns)

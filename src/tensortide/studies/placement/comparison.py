@@ -20,9 +20,8 @@ from tensortide.errors import PlacementError, RequestError
 from tensortide.executors import Where, run_all
 from tensortide.executors.request import WorkerRequest
 from tensortide.graph.model import Graph
-from tensortide.placements.graphs import DeviceCluster, PlaceOptions, ready
+from tensortide.placements.graphs import Cluster, PlaceOptions, ready
 from tensortide.placements.graphs.placed_step import EVALUATIONS
-from tensortide.placements.json_file import read_json
 from tensortide.placements.search import COMPARED, Search, algorithm
 from tensortide.placements.search.problem import Problem
 from tensortide.progress import Say, silent
@@ -34,6 +33,7 @@ from tensortide.studies.placement.configured import subject_of
 from tensortide.studies.placement.measured import NS
 from tensortide.studies.placement.request import BUDGET, ClusterRequest, NetRequest
 from tensortide.studies.placement.steps import StepRequest, captured, is_net
+from tensortide.timing.json_file import read_json
 from tensortide.versioned import Format
 
 FORMAT = Format(
@@ -56,7 +56,7 @@ class StepSubject:
     """A captured step to be placed on a cluster. Raises as ``placements.graphs.ready`` where its problem is read."""
 
     graph: Graph
-    cluster: DeviceCluster
+    cluster: Cluster
     options: PlaceOptions
 
     @functools.cached_property

@@ -15,8 +15,8 @@ import msgspec
 
 from tensortide.errors import PlacementError
 from tensortide.file_faults import reader
-from tensortide.placements.json_file import read_json
 from tensortide.studies.placement.optimizers import Arguments, arguments_of
+from tensortide.timing.json_file import read_json
 from tensortide.timing.paleo.nets import names_like
 
 

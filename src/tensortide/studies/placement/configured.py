@@ -10,7 +10,7 @@ from typing import Annotated
 
 from tensortide.errors import PlacementError
 from tensortide.executors import cores
-from tensortide.placements import ACCURATE, COMPAT, Settings, read_device_graph, read_net
+from tensortide.placements import ACCURATE, COMPAT, Settings, load_cluster, read_net
 from tensortide.placements.search import Budget, SearchResult
 from tensortide.placements.search.genetic import Genetic
 from tensortide.placements.search.map_elites import MapElites
@@ -84,7 +84,7 @@ class ConfiguredRun:
 def subject_of(config: Config, *, compat: bool = True) -> NetSubject:
     """The net, cluster and settings of ``config``, in the published mode unless ``compat`` is False."""
     arguments = config.arguments
-    cluster = read_device_graph(config.device_graph)
+    cluster = load_cluster(config.device_graph)
     settings = Settings(
         batch_size=BATCH_SIZE,
         batches=arguments.batches,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from itertools import combinations
 from pathlib import Path
 from typing import Annotated, Any, NamedTuple
 
@@ -18,7 +17,6 @@ __all__ = ["Example", "ExamplesRequest", "answer", "examples"]
 STAGES = ((64, 3), (128, 4), (256, 6), (512, 3))
 """Width of the bottleneck, and blocks, of each stage of ResNet-50."""
 GPUS = 4
-PCIE_GBIT, NVLINK_GBIT = 128, 200
 
 
 class Example(NamedTuple):
@@ -115,24 +113,19 @@ def _window(kind: str, parent: str, stride: int) -> dict[str, Any]:
 
 def _server() -> dict[str, Any]:
     """A CPU and four GPUs of which a step may use 4 GB each: PCIe to the CPU, shared; NVLink between each two GPUs."""
-    pairs = list(combinations(range(1, GPUS + 1), 2))
-    channels = [{"type": "pcie3", "bandwidth": PCIE_GBIT, "latency_us": 10}]
-    channels += [{"type": "nvlink", "bandwidth": NVLINK_GBIT, "latency_us": 5, "duplex": True} for _ in pairs]
-    devices: list[dict[str, Any]] = [
-        {"model": "Xeon, 24 cores", "type": "cpu", "clock": 62400, "peak_gflops": 1800, "memory": 64}
-        | {"mem_bandwidth": 76.8, "neighbours": [_neighbour(gpu, 0) for gpu in range(1, GPUS + 1)]}
-    ]
-    for gpu in range(1, GPUS + 1):
-        others = [_neighbour(a if b == gpu else b, number) for number, (a, b) in enumerate(pairs, 1) if gpu in (a, b)]
-        devices.append(
-            {"model": "V100", "type": "gpu", "clock": 1530, "peak_gflops": 15700, "memory": 4}
-            | {"mem_bandwidth": 900, "neighbours": [_neighbour(0, 0), *others]}
-        )
-    return {"comm_channels": channels, "devices": devices}
-
-
-def _neighbour(device: int, channel: int) -> dict[str, int]:
-    return {"device": device, "comm_channel": channel}
+    host = {"name": "Xeon", "kind": "cpu", "compute_units": 24, "boost_mhz": 2600, "fp32_tflops": 1.8}
+    gpu = {"name": "V100", "fp32_tflops": 15.7, "boost_mhz": 1530, "memory_gbytes_per_s": 900}
+    pcie = {"bytes_per_s": 16 * 10**9, "latency_ns": 10_000}
+    nvlink = {"name": "nvlink", "bytes_per_s": 25 * 10**9, "latency_ns": 5_000}
+    return {
+        "name": "a server",
+        "devices": [
+            {"name": "cpu", "memory_bytes": 64 * 10**9, "device": {**host, "memory_gbytes_per_s": 76.8}},
+            {"name": "gpu", "count": GPUS, "memory_bytes": 4 * 10**9, "device": gpu},
+        ],
+        "channels": [{"name": "pcie", "link": pcie, "duplex": False}],
+        "links": [{"between": ["cpu", "gpu*"], "channel": "pcie"}, {"between": ["gpu*"], "link": nvlink}],
+    }
 
 
 def _cluster() -> dict[str, Any]:
@@ -141,11 +134,11 @@ def _cluster() -> dict[str, Any]:
     return {
         "name": "a workstation",
         "devices": [
-            {"name": "cpu", "memory": "64GB", "device": host},
+            {"name": "cpu", "memory_bytes": 64 * 10**9, "device": host},
             {"name": "gpu", "count": GPUS, "device": "A100-SXM-80GB"},
         ],
         "links": [
-            {"between": ["gpu*"], "link": "300GB/s,2us"},
+            {"between": ["gpu*"], "link": {"name": "nvlink", "bytes_per_s": 300 * 10**9, "latency_ns": 2_000}},
             {"between": ["cpu", "gpu*"], "link": "pcie4"},
         ],
     }

@@ -15,14 +15,8 @@ from tensortide.request import Opt, Option, Request, Rule, needs
 from tensortide.studies.placement.link_sweep import LinkFit, fitted, link_of, read_sizes, sizes_of
 from tensortide.targets.machines import device_named, kernels_of
 from tensortide.timing.catalogue import Device, device
-from tensortide.timing.machine import Link
-from tensortide.timing.machine import link as link_called
+from tensortide.timing.machine import Link, rate
 from tensortide.write import write_file
-
-
-def _rate(text: str) -> float:
-    """The bytes per second of a link's name, or of a speed."""
-    return float(link_called(text).bytes_per_s)
 
 
 def _without_host(request: Request) -> str | None:
@@ -60,7 +54,7 @@ class LinksRequest(Request):
     ] = None
     repeats: Annotated[int, Opt("Transfers of each size, fewer of large ones.", least=1)] = 100
     nominal: Annotated[
-        float | None, Opt("Nominal bandwidth to compare with: 128Gbit/s, 16GB/s, pcie4.", read=_rate, value="SPEED")
+        float | None, Opt("Nominal bandwidth to compare with: 128Gbit/s, 16GB/s, pcie4.", read=rate, value="SPEED")
     ] = None
     offload_dir: Annotated[Path | None, Opt("Folder of the file for ssd (default: that of /tmp).", value="FOLDER")] = (
         None
@@ -84,7 +78,7 @@ class LinksRequest(Request):
     out: Annotated[
         Path | None,
         Opt(
-            "Write the cluster file that --machine of place reads (docs/place_graphs.md).",
+            "Write the cluster file that --machine of place reads (docs/machines.md).",
             writes=True,
             common=True,
             group="The file of the cluster",

@@ -9,7 +9,7 @@ from typing import Annotated
 import numpy as np
 
 from tensortide.errors import NothingFits, PlacementError
-from tensortide.placements import DeviceGraph, Net, NetProblem, Settings, Simulation, simulate
+from tensortide.placements import Cluster, Net, NetProblem, Settings, Simulation, simulate
 from tensortide.placements.nets.assignments import Gene
 from tensortide.placements.search import Search, SearchResult
 from tensortide.placements.search.groups import Grouped, grouped
@@ -22,7 +22,7 @@ class NetSubject:
     """A net to place: on which of the cluster's devices (None: all), in which groups of layers, and how it runs."""
 
     net: Net
-    cluster: DeviceGraph
+    cluster: Cluster
     settings: Settings
     devices: tuple[int, ...] | None = None
     groups: str = "none"

@@ -10,8 +10,8 @@ from typing import Annotated, ClassVar, Literal
 from tensortide.errors import RequestError
 from tensortide.executors import Where, cores
 from tensortide.executors.request import WorkerRequest
-from tensortide.placements import ACCURATE, COMPAT, Settings, read_device_graph, read_net
-from tensortide.placements.graphs import DeviceCluster, load_cluster
+from tensortide.placements import ACCURATE, COMPAT, Settings, read_net
+from tensortide.placements.graphs.of_machines import of_machines
 from tensortide.placements.search import Budget, Problem, SearchResult, algorithm
 from tensortide.placements.search import Search as Algorithm
 from tensortide.placements.search.options import parsed
@@ -20,6 +20,12 @@ from tensortide.placements.search.starts import search_starts
 from tensortide.progress import Search
 from tensortide.request import Opt, Request, exclusive, needs
 from tensortide.studies.placement.placed_net import NetSubject
+from tensortide.targets.machines import device_named, full_name, is_file, machines_of, say_wiring
+from tensortide.targets.requests import LinkRatesRequest
+from tensortide.timelines.machines import split
+from tensortide.timing.catalogue import Device
+from tensortide.timing.clusters import Cluster, load_cluster
+from tensortide.timing.clusters.file import within
 from tensortide.units import format_percent, format_seconds
 
 BUDGET = 20_000
@@ -35,8 +41,8 @@ class ClusterRequest(Request):
     machine: Annotated[
         Path | None,
         Opt(
-            "Cluster to place on: a JSON file of devices and links, or a device graph (docs/place_graphs.md has "
-            "both). Needed.",
+            "Cluster to place on: a JSON file of devices and links, or a device graph (docs/machines.md has both); or "
+            "devices of the catalogue, as 4xh100-sxm. Needed.",
             common=True,
         ),
     ] = None
@@ -45,16 +51,41 @@ class ClusterRequest(Request):
         Opt("Most batches in flight at a time (default: 1; for a captured step as its schedule says).", least=1),
     ] = None
 
+    links: LinkRatesRequest = field(default_factory=LinkRatesRequest)
+
     GROUP: ClassVar[str] = "The cluster"
 
-    def of_steps(self, check: Callable[[int], None] | None = None) -> DeviceCluster:
-        """The cluster for a captured step. Raises RequestError without one; ``check`` may refuse their number."""
+    def read(self, what: str, check: Callable[[int], None] | None = None) -> Cluster:
+        """The cluster for ``what``. Raises RequestError without one, or for rates of links beside a file, which has
+        them; ``check`` may refuse the number of devices."""
         if self.machine is None:
             raise RequestError(
-                "a step is placed on a cluster: give its devices and links with --machine FILE.json "
-                "(docs/place_graphs.md)."
+                f"{what} is placed on a cluster: give its devices and links with --machine FILE.json "
+                "(docs/machines.md), or devices of the catalogue, as --machine 4xh100-sxm."
             )
-        return load_cluster(self.machine, check)
+        text = str(self.machine)
+        if not self.machine.exists() and (not is_file(text) or split(text)[0] != (1, 1)):
+            machines = machines_of(text, rates=self.links.rates)
+            if check is not None:
+                check(machines.size)
+            self.links.require_several(machines.size)
+            say_wiring(machines.cluster)
+            return of_machines(machines.cluster)
+        if given := self.links.given():
+            raise RequestError(f"{given[0].name} goes with devices of the catalogue: {self.machine} has its links")
+        return load_cluster(self.machine, check, _row)
+
+    def of_steps(self, check: Callable[[int], None] | None = None) -> Cluster:
+        """The cluster for a captured step. Raises as ``read``, and TensortideError for one that steps cannot have."""
+        cluster = self.read("a step", check)
+        with within(str(self.machine)):
+            cluster.check_for_steps()
+        return cluster
+
+
+def _row(name: str) -> Device:
+    """The device of a name as ``--machine`` of other verbs takes it."""
+    return device_named(full_name(name))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,9 +137,7 @@ class NetRequest(Request):
 
     def subject(self, net: Path, cluster: ClusterRequest) -> NetSubject:
         """Read the network and the cluster. Raises RequestError without a cluster."""
-        if cluster.machine is None:
-            raise RequestError("a network is placed on a cluster: give its device graph with --machine FILE.json.")
-        read, graph = read_net(net), read_device_graph(cluster.machine)
+        graph, read = cluster.read("a network"), read_net(net)
         names = None if self.devices is None else self.devices.split(",")
         devices = None if names is None else tuple(graph.device_number(each.strip()) for each in names)
         return NetSubject(read, graph, self.settings(cluster.in_flight), devices, self.groups)

@@ -12,7 +12,7 @@ import msgspec
 
 from tensortide.errors import PlanError, TensortideError
 from tensortide.graph import Graph
-from tensortide.placements.graphs import DeviceCluster, PlacedStep, Ready
+from tensortide.placements.graphs import Cluster, PlacedStep, Ready
 from tensortide.placements.graphs.exports import (
     check_map_pins,
     check_point_pins,
@@ -62,7 +62,7 @@ class ResultRequest(Request):
 
     GROUP: ClassVar[str] = f"{STEPS}: the result"
 
-    def opened(self, target: str, asked: StepCapture, of: ClusterRequest, say: Say) -> tuple[DeviceCluster, Graph]:
+    def opened(self, target: str, asked: StepCapture, of: ClusterRequest, say: Say) -> tuple[Cluster, Graph]:
         """The cluster, and the step: as processes build it for the CPU, if it is run.
 
         Raises RequestError for what cannot run, and RunError for more devices than processes can run here.

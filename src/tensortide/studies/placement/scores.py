@@ -14,14 +14,14 @@ from tensortide.errors import PlacementError, TensortideError
 from tensortide.executors import SERIAL, Where, run_all
 from tensortide.executors.request import WorkerRequest
 from tensortide.file_faults import reader
-from tensortide.placements import Assignment, DeviceGraph, Net, Simulation, read_assignment
-from tensortide.placements.json_file import read_json
+from tensortide.placements import Assignment, Cluster, Net, Simulation, read_assignment
 from tensortide.placements.nets.assignments import Gene, NamedGene, assigned, assignment_text, numbered
 from tensortide.progress import Say, silent
 from tensortide.request import Arg, Opt, Request
 from tensortide.shown import Show
 from tensortide.studies.placement.placed_net import NetSubject
 from tensortide.studies.placement.request import NET, PLACEMENTS, ClusterRequest, NetRequest
+from tensortide.timing.json_file import read_json
 from tensortide.write import write_files
 
 _TASK = 50
@@ -107,7 +107,7 @@ def _files(paths: Sequence[Path]) -> Iterator[Path]:
 
 
 @reader
-def read_placement(path: Path, net: Net, cluster: DeviceGraph) -> Assignment:
+def read_placement(path: Path, net: Net, cluster: Cluster) -> Assignment:
     """Read a placement of ``net``: a map from layer to device, or a net whose layers have a ``device``, as searches of
     Exprimo write their solutions.
 

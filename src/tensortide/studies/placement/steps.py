@@ -11,7 +11,7 @@ from tensortide.errors import RequestError
 from tensortide.graph import Graph
 from tensortide.importers.door import File, recognize, resolve
 from tensortide.parallelism.shards import Shard
-from tensortide.placements.graphs import DeviceCluster, PlaceOptions
+from tensortide.placements.graphs import Cluster, PlaceOptions
 from tensortide.placements.graphs.units import REPLICAS, UNITS
 from tensortide.progress import Say, silent
 from tensortide.request import Opt, Request, exclusive, needs
@@ -129,7 +129,7 @@ def is_net(target: str, net: NetRequest, *of_steps: Request) -> bool:
     return found
 
 
-def captured(target: str, asked: StepCapture, cluster: DeviceCluster, say: Say = silent) -> Graph:
+def captured(target: str, asked: StepCapture, cluster: Cluster, say: Say = silent) -> Graph:
     """Open ``target``; a step that is captured here has the kernels of the first device that is no CPU."""
     found = resolve(target)
     row = next((each.row for each in cluster.devices if each.row.kind != "cpu"), None)

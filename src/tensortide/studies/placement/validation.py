@@ -8,12 +8,12 @@ from pathlib import Path
 from typing import Annotated
 
 from tensortide.errors import PlacementError
-from tensortide.placements.json_file import read_json
 from tensortide.python_object import load_object
 from tensortide.request import Arg, Opt, Request, either
 from tensortide.studies.placement.measured import Measure, Validation, validated
 from tensortide.studies.placement.request import NET, PLACEMENTS, ClusterRequest, NetRequest
 from tensortide.studies.placement.scores import Scored, score_all
+from tensortide.timing.json_file import read_json
 
 
 def measure_called(name: str) -> Measure:

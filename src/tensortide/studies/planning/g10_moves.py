@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
+
 from tensortide.plans.transfers.search import Moved, Transfers
 from tensortide.replays.g10.candidates import Candidate, candidates, tokens_of
-from tensortide.replays.g10.machine import Machine, trace_of
+from tensortide.replays.g10.machine import AUTHORS, machine_of, trace_of
 from tensortide.studies.planning.problem import Problem
-from tensortide.timing.machine import Link
+from tensortide.timing.clusters import Tier
 
 MOST_OPS = 3_000
 """Longest step, in ops, for which the moves of policies are played."""
@@ -33,8 +35,10 @@ def policies_plan(problem: Problem, within: Transfers) -> Theirs | None:
         return None
     search = Transfers(instance, problem.budget_bytes, within.limit)
     trace = trace_of(problem.recording.graph, problem.recording.durations_ns)
+    tiers = tuple(map(Tier, instance.links))
+    device = msgspec.structs.replace(AUTHORS, capacity_bytes=problem.budget_bytes, tiers=tiers)
     best: Theirs | None = None
-    for candidate in candidates(trace, machine_of(instance.links, problem.budget_bytes), within.look):
+    for candidate in candidates(trace, machine_of(device), within.look):
         within.look()
         if search.done():
             break
@@ -49,16 +53,6 @@ def adopt(search: Transfers, theirs: Theirs | None) -> None:
     if theirs is not None and (search.best is None or theirs.found.rank < search.best.rank):
         search.best = theirs.found
         _prune(search, theirs)
-
-
-def machine_of(links: tuple[Link, ...], budget_bytes: int) -> Machine:
-    """The machine of the policies: a wire with the rates of all links together."""
-    rates = {link.name: int(link.bytes_per_s) for link in links}
-    host = next((link for link in links if link.name == "host"), None)
-    plain = Machine()
-    drive = rates.get("ssd", min(plain.drive, sum(rates.values())))
-    capacity = plain.host_bytes if host is None or host.capacity_bytes is None else host.capacity_bytes
-    return Machine(budget_bytes, capacity, sum(rates.values()), drive)
 
 
 def _prune(search: Transfers, theirs: Theirs) -> None:

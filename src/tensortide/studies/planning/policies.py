@@ -9,8 +9,9 @@ import msgspec
 from tensortide.importers.door import File, resolve
 from tensortide.importers.g10.profile import Profile, profile_of
 from tensortide.plans.remat.schedule import Recording
-from tensortide.replays.g10 import Machine, trace_of
+from tensortide.replays.g10.machine import AUTHORS, machine_of, trace_of
 from tensortide.studies.planning.g10_comparison import Compared, compare_policies
+from tensortide.timing.clusters import ClusterDevice
 
 if TYPE_CHECKING:
     from tensortide.plans.under_budget.search import Watch
@@ -27,9 +28,7 @@ def compared(asked: PlanRequest, step: Recording, device: str, budget_bytes: int
         outputs_absent_ns=profile.outputs_absent_ns,
         all_absent_ns=profile.all_absent_ns,
     )
-    machine = machine_of(asked.planner)
-    if budget_bytes is not None:
-        machine = msgspec.structs.replace(machine, device_bytes=budget_bytes)
+    machine = machine_of(device_of(asked.planner, budget_bytes))
     return compare_policies(
         step,
         trace,
@@ -42,12 +41,8 @@ def compared(asked: PlanRequest, step: Recording, device: str, budget_bytes: int
     )
 
 
-def machine_of(asked: PlannerRequest) -> Machine:
+def device_of(asked: PlannerRequest, budget_bytes: int | None) -> ClusterDevice:
     """The machine of G10's authors, with the links and capacities that are given for the tiers to offload to."""
-    changes: dict[str, int] = {}
-    for link in asked.tiers.links:
-        wire, latency = ("wire", "host_latency_ns") if link.name == "host" else ("drive", "drive_latency_ns")
-        changes |= {wire: int(link.bytes_per_s), latency: link.latency_ns}
-    if asked.tiers.host_memory is not None:
-        changes["host_bytes"] = asked.tiers.host_memory
-    return msgspec.structs.replace(Machine(), **changes)
+    given = {link.name: link for link in asked.tiers.links}
+    tiers = tuple(tier._replace(link=given.get(tier.link.name, tier.link)) for tier in AUTHORS.tiers)
+    return msgspec.structs.replace(AUTHORS, capacity_bytes=budget_bytes, tiers=tiers)

@@ -7,7 +7,7 @@ import time
 from collections.abc import Mapping
 from itertools import chain
 
-from tensortide.plans.compiled import IS_COMPILED
+from tensortide.compiled import IS_COMPILED
 from tensortide.plans.immovable import immovable
 from tensortide.plans.model import Plan
 from tensortide.plans.planned import Planned

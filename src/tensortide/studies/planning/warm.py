@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 from fractions import Fraction
 
-from tensortide.plans.compiled import IS_COMPILED
+from tensortide.compiled import IS_COMPILED
 from tensortide.replays.g10 import Machine, outcomes, trace_of
 from tensortide.studies.planning.problem import Problem
 from tensortide.studies.planning.recomputation import without_links

@@ -48,7 +48,7 @@ class Way:
 
     @property
     def is_at_best(self) -> bool:
-        """Whether every op runs once and nothing waits."""
+        """True if every op runs once and nothing waits."""
         return self.search.best is not None and self.search.best.played.makespan_ns == self.problem.instance.base_ns
 
     def loosen(self, problem: Problem) -> None:
@@ -59,7 +59,7 @@ class Way:
         self.starts.clear()
 
     def includes(self, other: Way) -> bool:
-        """Whether plans of ``other`` are plans of this way."""
+        """True if plans of ``other`` are plans of this way."""
         links = {link.name for link in self.problem.links}
         return {link.name for link in other.problem.links} <= links and (
             self.problem.recompute or not other.problem.recompute

@@ -6,8 +6,8 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from tensortide.compiled import IS_COMPILED
 from tensortide.errors import MissingExtra, PlanError
-from tensortide.plans.compiled import IS_COMPILED
 from tensortide.plans.remat.choice import policy
 from tensortide.plans.remat.policies import POLICIES, Work
 from tensortide.replays.remat.simulation import Deallocation

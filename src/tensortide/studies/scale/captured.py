@@ -10,6 +10,7 @@ import numpy as np
 from msgspec.structs import replace
 
 from tensortide.cost import Resolver
+from tensortide.dtypes import Kind, kind_of
 from tensortide.graph.model import Graph
 from tensortide.parallelism import Degrees, Ranks, per_rank
 from tensortide.parallelism.analysis import analyzed
@@ -281,5 +282,5 @@ def tokens_of(graph: Graph) -> int:
     """Tokens of a sample: the length of an input of whole numbers that has two dimensions; else 1."""
     where = batch_of(analyzed(graph))
     shape = graph.tensors[where.tensor].shape
-    whole = graph.tensors[where.tensor].dtype.startswith("int")
+    whole = kind_of(graph.tensors[where.tensor].dtype) is Kind.INTEGER
     return int(shape[1 - where.dimension]) if len(shape) == 2 and whole else 1

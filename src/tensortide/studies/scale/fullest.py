@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tensortide.graph.collectives import moves_data
+from tensortide.graph.communication import group_of, moves_data
 from tensortide.graph.model import Phase
 from tensortide.parallelism.experts.owners import GROUP
-from tensortide.parallelism.ranks import group_of
 from tensortide.studies.scale.stage import Stage
 
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
 from msgspec import structs
 
+from tensortide.dtypes import dtype_named, tagged
 from tensortide.errors import DegreesError, RequestError
 from tensortide.executors.request import WorkerRequest
 from tensortide.graph import unrolled
@@ -24,14 +26,16 @@ from tensortide.studies.scale.predictors import ClosedForm, Predictor
 from tensortide.studies.scale.problem import DegreeRequest, Problem, known
 from tensortide.studies.scale.run import check_runnable, run_best
 from tensortide.studies.scale.study import Scale, scale
-from tensortide.targets.machines import machines_of
+from tensortide.targets.machines import machines_of, say_wiring
 from tensortide.targets.opening import graph_of
-from tensortide.targets.requests import TARGET, CaptureRequest, single_machine
-from tensortide.timelines.machines import PER_NODE, split
+from tensortide.targets.requests import TARGET, CaptureRequest, LinkRatesRequest, single_machine
+from tensortide.timelines.machines import split
 from tensortide.timing import DEFAULT_DEVICE
-from tensortide.timing.collectives import Cluster, cluster
+from tensortide.timing.collectives import Cluster
+from tensortide.timing.collectives.cluster import NIC, unknown_rate
 from tensortide.units import parse_bytes
 
+LOG = logging.getLogger("tensortide")
 DTYPE = "bfloat16"
 _KINDS: dict[str, Recompute] = {"none": "none", "selective": "selective", "full": "full"}
 """Kinds of recomputation that need no plan."""
@@ -135,7 +139,8 @@ class ScaleRequest(Request):
     dtype: Annotated[
         str | None,
         Opt(
-            f"Type of the products, with --model (default: {DTYPE}).",
+            f"Type of the products, with --model: {', '.join(tagged('short'))}, nvfp4, ... (default: {DTYPE}).",
+            read=dtype_named,
             value="TYPE",
             group="A transformer in place of a target",
         ),
@@ -157,6 +162,7 @@ class ScaleRequest(Request):
     degrees: DegreeRequest = DegreeRequest()
     strategy: StrategyRequest = StrategyRequest()
     workers: WorkerRequest = WorkerRequest()
+    links: LinkRatesRequest = LinkRatesRequest()
     capture: CaptureRequest = CaptureRequest()
 
     RULES = (
@@ -180,13 +186,18 @@ class ScaleRequest(Request):
     @property
     def cluster(self) -> Cluster:
         """The devices."""
-        found = machines_of(self.machine)
+        rates = self.links.rates
+        found = machines_of(self.machine, rates=rates)
         if self.devices is None:
             return found.cluster
-        per = found.per_node if found.size > 1 else min(PER_NODE, self.devices)
-        if self.devices % per:
+        if found.size == 1:
+            where = rates.spread(found.device, self.devices)
+        else:
+            where = rates.cluster(found.device, found.per_node, max(1, self.devices // found.per_node))
+        if where.size != self.devices:
+            per = where.devices_per_node
             raise RequestError(f"--devices {self.devices}: devices / node = {self.devices}/{per} is no whole number")
-        return cluster(found.device, devices_per_node=per, nodes=self.devices // per)
+        return where
 
     @property
     def base(self) -> Configuration:
@@ -232,6 +243,10 @@ def answer(asked: ScaleRequest, search: Search = UNWATCHED) -> Scale:
     if asked.steps is not None:
         check_runnable(asked)
     problem = asked.problem()
+    say_wiring(problem.cluster)
+    if problem.cluster.nic is None:
+        why = unknown_rate(f"the NICs of {problem.cluster.device.name}", NIC)
+        LOG.info("scaling to several nodes is left out: %s", why)
     predictor: Predictor
     if asked.model is not None:
         if missing := no_experts(known(asked.degrees.expert), asked.model):

@@ -11,10 +11,10 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 
+from tensortide.graph.communication import group_of, kind_of
 from tensortide.graph.model import Graph
 from tensortide.parallelism.context import GROUP
 from tensortide.parallelism.keys import ATTENTION
-from tensortide.parallelism.ranks import group_of
 from tensortide.parallelism.sites import base_name
 from tensortide.timing.collectives.constants import CONTENTION
 from tensortide.timing.estimates import Estimate
@@ -41,10 +41,11 @@ def _exchanges(graph: Graph, times: Mapping[int, Estimate]) -> dict[int, list[in
     for index in times:
         if group_of(graph[index]) != GROUP:
             continue
-        if "allgather" in graph[index].name:
+        kind, near = kind_of(graph[index].name), list[int]()
+        if kind == "all_gather":
             near = [kernel for kernel in kernels if kernel > index][:1]
-        else:
-            near = [kernel for kernel in kernels if kernel < index][-1:] if "scatter" in graph[index].name else []
+        elif kind == "reduce_scatter":
+            near = [kernel for kernel in kernels if kernel < index][-1:]
         for kernel in near:
             found[kernel].append(index)
     return found

@@ -8,12 +8,12 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from tensortide.cost import Resolver
-from tensortide.graph.collectives import moves_data
+from tensortide.graph.communication import group_of, kind_of, moves_data, payload_bytes
 from tensortide.graph.model import Graph, OpView, Phase, Role
 from tensortide.parallelism import Degrees, Ranks
 from tensortide.parallelism.accumulation import gradient_bytes, resident_bytes
 from tensortide.parallelism.closed.configuration import Configuration
-from tensortide.parallelism.ranks import group_of, joins_stages
+from tensortide.parallelism.ranks import joins_stages
 from tensortide.parallelism.tensor_groups import ACROSS as BETWEEN
 from tensortide.parallelism.tensor_groups import WITHIN
 from tensortide.parallelism.tied import tied_group, tied_stages
@@ -25,7 +25,6 @@ from tensortide.timelines.step import StepTimeline, step_timeline
 from tensortide.timing.catalogue import Device
 from tensortide.timing.collectives import COLLECTIVES, Cluster, predict_collective
 from tensortide.timing.collectives.constants import CONTENTION
-from tensortide.timing.collectives.recorded import kind_of, payload_bytes
 from tensortide.timing.estimate import Known, estimate
 from tensortide.timing.estimates import UNKNOWN, Estimate
 
@@ -33,8 +32,6 @@ INSIDE = {name: name for name in ("tensor", "context", "expert")} | dict.fromkey
 """Groups that communicate within both passes, and the part of the time that is theirs."""
 DATA = ("data", "expert_data", "zero", "zero_data")
 """Groups of ranks with the same parameters."""
-ONCE = ("all_reduce", "reduce_scatter", "reduce")
-"""Collectives of gradients: once for all micro-batches, or after each (``added_exchange_ns``)."""
 _PASSES = (Phase.FORWARD, Phase.BACKWARD)
 
 
@@ -210,8 +207,10 @@ def _farthest(source: int, target: int, inner: int, per: int) -> tuple[int, int]
 
 
 def _repeats(op: OpView) -> bool:
-    """True for a collective of data ranks that every micro-batch needs: gathered parameters."""
-    return kind_of(op.name) not in ONCE
+    """True for a collective of data ranks that every micro-batch needs: gathered parameters. Gradients are reduced once
+    for all micro-batches, or after each (``added_exchange_ns``)."""
+    kind = kind_of(op.name)
+    return kind is None or not COLLECTIVES[kind].reduces
 
 
 def _collective(op: OpView, one: Configuration, cluster: Cluster) -> Estimate:
@@ -220,7 +219,7 @@ def _collective(op: OpView, one: Configuration, cluster: Cluster) -> Estimate:
     if kind is None:
         return UNKNOWN
     layouts = _layouts(one.degrees, cluster.devices_per_node, tied_stages(group)).get(group, ())
-    if not layouts or len(layouts[0].ranks) < 2 or kind == "send_recv":
+    if not layouts or len(layouts[0].ranks) < 2 or COLLECTIVES[kind].joins_two:
         return Estimate()
     nbytes, ranks = payload_bytes(op), len(layouts[0].ranks)
     whole = COLLECTIVES[kind].padded(nbytes, ranks)

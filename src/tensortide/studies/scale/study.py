@@ -266,11 +266,14 @@ def _rounded(value: float) -> float:
 
 
 def resized(cluster: Cluster, devices: int) -> Cluster | None:
-    """A cluster like ``cluster`` of ``devices``: part of a node, or whole nodes; None where they fill none."""
+    """A cluster like ``cluster`` of ``devices``: part of a node, or whole nodes; None where they fill none, or where
+    nobody knows how to join several."""
     per = cluster.devices_per_node
     if devices >= per:
         nodes, rest = divmod(devices, per)
-        return None if rest else replace(cluster, nodes=nodes, name=f"{nodes} x {per} {cluster.device.name}")
+        if rest or (nodes > 1 and cluster.nic is None):
+            return None
+        return replace(cluster, nodes=nodes, name=f"{nodes} x {per} {cluster.device.name}")
     some = dict(list(cluster.node.devices.items())[:devices])
     nics = max(1, cluster.nics * devices // per)
     return replace(

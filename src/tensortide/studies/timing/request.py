@@ -18,12 +18,13 @@ from tensortide.recorder.script import Script
 from tensortide.request import Arg, Opt, Request, exclusive, needs
 from tensortide.shown import Shown
 from tensortide.targets.durations import captured_for, predicted_on, predicted_steps, timed, with_durations
-from tensortide.targets.machines import full_name, is_local, machines_of, require_distinct
+from tensortide.targets.machines import full_name, is_local, machines_of, require_distinct, say_wiring
 from tensortide.targets.opening import graph_of
 from tensortide.targets.requests import (
     TARGET,
     CaptureRequest,
     Depth,
+    LinkRatesRequest,
     MeasureRequest,
     TimedRequest,
     TimesRequest,
@@ -75,6 +76,7 @@ class TimeRequest(Request):
     depth: Depth = 3
     top: Top = 15
     capture: CaptureRequest = CaptureRequest()
+    links: LinkRatesRequest = LinkRatesRequest()
 
     RULES = (
         exclusive("durations", "machines", "measure", "isolated", "recorded"),
@@ -140,10 +142,15 @@ def answer(asked: TimeRequest, say: Say = silent) -> TimedStep:
 
 def _machines(asked: TimeRequest) -> list[Machines]:
     """The machines that are asked for. Raises RequestError for those that do not go together."""
-    chosen, ranks = [machines_of(text, strict=asked.how.strict) for text in asked.capture.machines], asked.capture.ranks
+    strict, rates, ranks = asked.how.strict, asked.links.rates, asked.capture.ranks
+    chosen = [machines_of(text, strict=strict, rates=rates) for text in asked.capture.machines]
     if ranks and (other := next((one for one in chosen if one.size not in (1, ranks)), None)):
         raise RequestError(f"--ranks {ranks} captures one of {ranks} processes; {other} has {other.size}")
     require_distinct(chosen)
+    asked.links.require_several(max((one.size for one in chosen), default=1))
+    for one in chosen:
+        if one.size > 1:
+            say_wiring(one.cluster)
     return chosen
 
 

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from tensortide.graph.collectives import COLLECTIVES, Collective
 from tensortide.timing.collectives.cluster import Cluster, cluster
-from tensortide.timing.collectives.kinds import COLLECTIVES, Collective
 from tensortide.timing.collectives.predict import CollectivePrediction, collective, predict_collective
 from tensortide.timing.collectives.sweep import Sweep, sweep
 

@@ -13,8 +13,8 @@ from collections.abc import Iterator, Mapping
 
 import msgspec
 
+from tensortide.graph.collectives import Collective
 from tensortide.timing.catalogue import Device, catalogue
-from tensortide.timing.collectives.kinds import Collective
 from tensortide.timing.intervals import WIDE, Pool
 
 CONTENTION = 0.15
@@ -88,30 +88,32 @@ def shipped() -> Shipped:
     return msgspec.json.decode(source.read_bytes(), type=Shipped)
 
 
-def fabric(device: Device) -> str:
-    """Return what joins the devices of a node: ``NVLink``, ``PCIe``, or ``""`` for fabrics that nobody has measured
-    here."""
-    return next((name for name in ("NVLink", "PCIe") if device.intra_link.startswith(name)), "")
+def fabric(link: str) -> str:
+    """Return the fabric that the name of a ``link`` begins with: ``NVLink``, ``PCIe``, or ``""`` for one that nobody
+    has measured here."""
+    return next((name for name in ("NVLink", "PCIe") if link.startswith(name)), "")
 
 
-def constants_of(kind: Collective, device: Device) -> Constants | None:
-    """The constants of ``kind`` on ``device``, else on one of its architecture and fabric, else pooled over its fabric.
+def constants_of(kind: Collective, device: Device, link: str) -> Constants | None:
+    """The constants of ``kind`` over ``link`` on ``device``, else on one of its architecture whose link is of the same
+    fabric, else pooled over the fabric.
 
     None where nobody has measured a device with its fabric.
     """
     name = kind.like or kind.name
-    return next((row[name] for row in _nearest(device) if name in row), None)
+    return next((row[name] for row in _nearest(device, fabric(link)) if name in row), None)
 
 
-def _nearest(device: Device) -> Iterator[Mapping[str, Constants]]:
-    table, joined = shipped().constants, fabric(device)
-    yield table.get(device.name, {})
+def _nearest(device: Device, joined: str) -> Iterator[Mapping[str, Constants]]:
+    table = shipped().constants
+    if joined == fabric(device.intra_link):
+        yield table.get(device.name, {})
     for other in catalogue():
-        if other.arch == device.arch and fabric(other) == joined:
+        if other.arch == device.arch and fabric(other.intra_link) == joined:
             yield table.get(other.name, {})
     yield table.get(joined, {})
 
 
-def pool_of(device: Device, claim: str) -> Pool:
-    """The residuals of a ``claim`` (``interpolated``, ``extrapolated``, ``swept``) on devices with the same fabric."""
-    return shipped().pools.get(f"{claim} {fabric(device)}", WIDE)
+def pool_of(link: str, claim: str) -> Pool:
+    """The residuals of a ``claim`` (``interpolated``, ``extrapolated``, ``swept``) over links of the same fabric."""
+    return shipped().pools.get(f"{claim} {fabric(link)}", WIDE)

@@ -6,13 +6,15 @@ from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from tensortide.errors import TensortideError
+from tensortide.graph.collectives import Collective
+from tensortide.graph.communication import kind
 from tensortide.timing.collectives.bound import bound
 from tensortide.timing.collectives.cluster import Cluster, Group, group
 from tensortide.timing.collectives.constants import constants_of, pool_of
-from tensortide.timing.collectives.hierarchy import across, link_rate, within
-from tensortide.timing.collectives.kinds import Collective, kind, whole
+from tensortide.timing.collectives.hierarchy import across, rate_of, within
 from tensortide.timing.estimates import Estimate, Provenance
 from tensortide.timing.intervals import FLOOR_MEASURED, WIDE
+from tensortide.units import whole
 
 
 class CollectivePrediction(NamedTuple):
@@ -54,8 +56,8 @@ def predict_collective(
     """Predict a collective of ``nbytes`` (total) among ``ranks`` of ``cluster``.
 
     Args:
-        name: a row of ``COLLECTIVES``, which say what is the total.
-        nbytes: total bytes.
+        name: a collective, as any source calls it (``graph.communication.find``).
+        nbytes: of the message, as ``COLLECTIVES`` counts them.
         ranks: the ranks, or how many: then the first ones.
         beside: groups that communicate at the same time, and share the NICs that they use.
 
@@ -74,10 +76,10 @@ def predict_collective(
     found = group(ranks, cluster, beside)
     if row.divided and nbytes % found.ranks:
         raise TensortideError(f"{name} of {nbytes} bytes in total: {found.ranks} ranks do not divide them evenly")
-    if name == "send_recv" and found.ranks > 2:
-        raise TensortideError(f"send_recv among {found.ranks} ranks: it joins two")
+    if row.joins_two and found.ranks > 2:
+        raise TensortideError(f"{name} among {found.ranks} ranks: it joins two")
     if found.ranks == 1:
-        return CollectivePrediction(name, nbytes, 1, 0.0, 0.0, 0.0, Provenance.MEASURED, "none", "bound", 0.0)
+        return CollectivePrediction(row.name, nbytes, 1, 0.0, 0.0, 0.0, Provenance.MEASURED, "none", "bound", 0.0)
     return _predict(row, nbytes, found, cluster)
 
 
@@ -92,22 +94,22 @@ _Rung = tuple[float, tuple[float, float], Provenance, str, str]
 
 
 def _within_node(row: Collective, nbytes: int, group: Group, cluster: Cluster) -> _Rung:
-    ranks, rate, on = group.ranks, link_rate(cluster), cluster.device
+    ranks, rate, on, link = group.ranks, rate_of(group.link), cluster.device, group.link
     swept = cluster.sweeps[row.name].ns(ranks, nbytes) if row.name in cluster.sweeps else None
     if swept is not None:
         known = cluster.sweeps[row.name].measured(ranks, nbytes)
         provenance = Provenance.MEASURED if known else Provenance.INTERPOLATED
-        near = pool_of(on, "swept" if ranks in cluster.sweeps[row.name].by_ranks else "interpolated").of(swept)
+        near = pool_of(link.name, "swept" if ranks in cluster.sweeps[row.name].by_ranks else "interpolated").of(swept)
         widths = (FLOOR_MEASURED, FLOOR_MEASURED) if known else (near.below, near.above)
         return swept, widths, provenance, "as measured", "sweep"
-    constants = constants_of(row, on)
+    constants = constants_of(row, on, link.name)
     if constants is None:
-        least = bound(row, ranks, nbytes, rate, cluster.link.latency_ns)
+        least = bound(row, ranks, nbytes, rate, link.latency_ns)
         return least.ns, (WIDE.all.below, WIDE.all.above), Provenance.PHYSICS, least.algorithm, "bound"
     ns = constants.ns(row, ranks, nbytes, rate)
     sure = not row.like and constants.covers(on.name, ranks, nbytes, rate)
     provenance = Provenance.INTERPOLATED if sure else Provenance.EXTRAPOLATED
-    pool = WIDE if row.like else pool_of(on, provenance.name.lower())
+    pool = WIDE if row.like else pool_of(link.name, provenance.name.lower())
     half = pool.of(ns)
     return ns, (half.below, half.above), provenance, "as measured", "constants"
 
@@ -115,5 +117,5 @@ def _within_node(row: Collective, nbytes: int, group: Group, cluster: Cluster) -
 def _between_nodes(row: Collective, nbytes: int, group: Group, cluster: Cluster) -> _Rung:
     """No sweep between nodes of more than 16 devices is public: constants of one network, and wide intervals."""
     way = across(row, nbytes, group, cluster)
-    provenance = Provenance.EXTRAPOLATED if within(row, cluster).count else Provenance.PHYSICS
+    provenance = Provenance.EXTRAPOLATED if within(row, cluster, group.link).count else Provenance.PHYSICS
     return way.ns, (WIDE.all.below, WIDE.all.above), provenance, way.algorithm, "hierarchy"

@@ -9,8 +9,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from tensortide.graph.collectives import COLLECTIVES
 from tensortide.timing.collectives.constants import RAMP, Constants
-from tensortide.timing.collectives.kinds import COLLECTIVES, Collective
 from tensortide.timing.collectives.sweep import sweep
 from tensortide.timing.fit.held_out import HeldOut
 
@@ -55,7 +55,7 @@ def fit_collectives(measured: Collectives) -> Constants:
     from scipy.optimize import least_squares
 
     kind, target = COLLECTIVES[measured.kind], np.log(measured.ns)
-    ideal = _phi(kind, measured.ranks) * measured.nbytes / measured.link
+    ideal = kind.phi(measured.ranks) * measured.nbytes / measured.link
     root, more = np.sqrt(measured.nbytes), measured.ranks - 1
     one = bool((measured.ranks == measured.ranks[0]).all())
 
@@ -75,10 +75,6 @@ def fit_collectives(measured: Collectives) -> Constants:
         (int(measured.nbytes.min()), int(measured.nbytes.max())),
         measured.link, f"{', '.join(stuck)} not identified" if stuck else "",
     )  # fmt: skip
-
-
-def _phi(kind: Collective, ranks: Floats) -> Floats:
-    return np.array([kind.phi(int(n)) for n in ranks])
 
 
 def pooled(found: Iterable[Constants]) -> Constants:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
+from tensortide.dtypes import DTYPES
 from tensortide.timing.models.domain import Domain
 from tensortide.timing.models.ordered import ordered
 from tensortide.timing.models.rising import Grids, rising
@@ -38,7 +39,8 @@ class Correction(NamedTuple):
 
 
 _PRODUCTS = frozenset(name + size for name in ("mm", "addmm", "bmm", "linear") for size in ("", "_small"))
-_HALF = frozenset({"bfloat16", "float16", "float8_e4m3fn", "float8_e5m2", "int8", "tf32"})
+_RATES = ("bf16_tflops", "fp16_tflops", "fp8_tflops", "int8_tops", "tf32_tflops")
+_NARROW = frozenset(row.name for row in DTYPES.values() if row.rate in _RATES)
 
 _CONVOLUTIONS = frozenset(
     f"convolution{way}_{kind}" for way in ("", "_backward") for kind in ("1x1", "kxk", "depthwise")
@@ -46,7 +48,7 @@ _CONVOLUTIONS = frozenset(
 
 CORRECTIONS = (
     Correction("matrix_fp32", _PRODUCTS, frozenset({"float32"}), matrix_features, 3000.0, 2),
-    Correction("matrix_16bit", _PRODUCTS, _HALF, matrix_features, 3000.0, 2),
+    Correction("matrix_16bit", _PRODUCTS, _NARROW, matrix_features, 3000.0, 2),
     Correction("convolution", _CONVOLUTIONS, frozenset({"float32"}), patch_features, 3000.0, 4),
     Correction(
         "vector", frozenset(FAMILIES), frozenset({"float32", "bfloat16", "float16"}), vector_features, 3000.0, 1

@@ -6,8 +6,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING
 
-from tensortide.timing.catalogue import Device, catalogue
-from tensortide.timing.figures import FIGURES, at_least, peers, surpassed
+from tensortide.timing.catalogue import Device
+from tensortide.timing.figures import FIGURES, at_least, peers, settling, surpassed
 
 if TYPE_CHECKING:
     import numpy as np
@@ -59,7 +59,7 @@ def ordered(predict: Callable[[Device], Floats], device: Device, measured: Colle
 
     if device in anchors:
         return anchored(device)
-    if device in catalogue():
+    if device in settling():
         return capped(device)
     better = [each for each in others if each not in anchors and at_least(each, device)]
     highest: Floats = np.fmax.reduce([capped(device), *map(capped, better)])  # these do not know of ``device``

@@ -9,13 +9,13 @@ from __future__ import annotations
 from tensortide.timing.paleo.hybrid import HybridTime, hybrid
 from tensortide.timing.paleo.layers import LAYER_TYPES, Layer
 from tensortide.timing.paleo.nets import Net, read
-from tensortide.timing.paleo.presets import DEVICES, NETWORKS, PLATFORMS, Network, PaleoDevice, Platform
-from tensortide.timing.paleo.scaling import COLLECTIVES, Scaling, ScalingRow, scaling
+from tensortide.timing.paleo.presets import DEVICES, NETWORKS, PLATFORMS, Platform
+from tensortide.timing.paleo.scaling import EXCHANGES, Scaling, ScalingRow, scaling
 from tensortide.timing.paleo.step import LayerTime, PartTime, StepTime, step
 
 __all__ = [
-    "COLLECTIVES",
     "DEVICES",
+    "EXCHANGES",
     "LAYER_TYPES",
     "NETWORKS",
     "PLATFORMS",
@@ -23,8 +23,6 @@ __all__ = [
     "Layer",
     "LayerTime",
     "Net",
-    "Network",
-    "PaleoDevice",
     "PartTime",
     "Platform",
     "Scaling",

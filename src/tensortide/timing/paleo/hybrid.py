@@ -12,11 +12,13 @@ from collections.abc import Iterator
 from typing import NamedTuple
 
 from tensortide.errors import TensortideError
+from tensortide.timing.catalogue import Device
+from tensortide.timing.machine import Link
 from tensortide.timing.paleo.layers import Layer
 from tensortide.timing.paleo.nets import Net
 from tensortide.timing.paleo.parts import BYTES
-from tensortide.timing.paleo.presets import Network, PaleoDevice, Platform, find_device, find_network, find_platform
-from tensortide.timing.paleo.scaling import COLLECTIVES, NETWORK, send_time
+from tensortide.timing.paleo.presets import PaleoDevice, Platform, find_device, find_network, find_platform
+from tensortide.timing.paleo.scaling import EXCHANGES, NETWORK, send_time
 from tensortide.timing.paleo.step import DEVICE, PLATFORM, layer_time, update_time
 
 GROUP = 4
@@ -43,8 +45,8 @@ class HybridTime(NamedTuple):
 
 def hybrid(
     net: Net,
-    device: str | PaleoDevice = DEVICE,
-    network: str | Network = NETWORK,
+    device: str | Device = DEVICE,
+    network: str | Link = NETWORK,
     *,
     batch: int | None = None,
     platform: str | Platform = PLATFORM,
@@ -61,7 +63,7 @@ def hybrid(
     Raises:
         TensortideError: an unknown name, shapes that do not fit, or blocks with different splits.
     """
-    device, network, platform = find_device(device), find_network(network), find_platform(platform)
+    found, network, platform = find_device(device), find_network(network), find_platform(platform)
     counts = sorted(set(net.split.values())) or [1]
     if len(counts) > 1:
         raise TensortideError(f"{net.name}: blocks are split over {counts} workers: one number for all.")
@@ -70,8 +72,8 @@ def hybrid(
     shared, forward, backward = 0.0, 0.0, 0.0
     for layer in layers:
         time, fetch = (
-            layer_time(layer, device, platform),
-            _slowest_fetch(net, layer, workers, device, network, platform),
+            layer_time(layer, found, platform),
+            _slowest_fetch(net, layer, workers, found, network, platform),
         )
         if layer.name in net.split:
             forward += time.forward.together() + fetch
@@ -81,27 +83,27 @@ def hybrid(
     pipelined = _pipelined(net, layers, workers, network)
     split = sum((part - pipelined) * workers + pipelined for part in (forward, backward))
     common = sum(layer.params for layer in layers if layer.name not in net.split)
-    exchange = COLLECTIVES["TreeAllReduce"](workers) * send_time(common * BYTES, network, platform)
-    update = update_time(common, device) + update_time(net.params() - common, device)
+    exchange = EXCHANGES["TreeAllReduce"](workers) * send_time(common * BYTES, network, platform)
+    update = update_time(common, found) + update_time(net.params() - common, found)
     rows = (net.batch() if batch is None else batch) * workers
     return HybridTime(workers, rows, shared, split, exchange, update)
 
 
-def _pipelined(net: Net, layers: tuple[Layer, ...], workers: int, network: Network) -> float:
+def _pipelined(net: Net, layers: tuple[Layer, ...], workers: int, network: Link) -> float:
     """Milliseconds of the first fetch that the formula takes back per worker: of elements, where bytes are meant."""
     first = next((layer for layer in layers if layer.name in net.split), None)
     if first is None:
         return 0.0
-    return math.prod(first.inputs[0]) / 2**30 / (network.gbits_per_s / 8) * 1000 * (workers - 1)
+    return math.prod(first.inputs[0]) / 2**30 / float(network.bytes_per_s / 10**9) * 1000 * (workers - 1)
 
 
 def _slowest_fetch(
-    net: Net, layer: Layer, workers: int, device: PaleoDevice, network: Network, platform: Platform
+    net: Net, layer: Layer, workers: int, device: PaleoDevice, network: Link, platform: Platform
 ) -> float:
     """Milliseconds in which the worker that waits longest has its inputs of ``layer``, in one direction."""
 
     def fetch(worker: int | None) -> float:
-        gbytes, total = network.gbits_per_s / 8, 0.0
+        gbytes, total = float(network.bytes_per_s / 10**9), 0.0
         for shape, source in zip(layer.inputs, _sources(net, layer, worker), strict=True):
             if source == worker:
                 continue

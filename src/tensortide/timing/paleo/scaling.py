@@ -10,52 +10,51 @@ from collections.abc import Callable, Iterable
 from typing import Literal, NamedTuple
 
 from tensortide.errors import TensortideError
-from tensortide.timing.collectives.kinds import whole
+from tensortide.graph.collectives import doublings
+from tensortide.timing.catalogue import Device
+from tensortide.timing.machine import Link
 from tensortide.timing.paleo.nets import Net
 from tensortide.timing.paleo.parts import BYTES
-from tensortide.timing.paleo.presets import Network, PaleoDevice, Platform, find_device, find_network, find_platform
+from tensortide.timing.paleo.presets import Platform, find_network, find_platform
 from tensortide.timing.paleo.step import DEVICE, PLATFORM, step
+from tensortide.units import whole
 
 NETWORK = "ethernet20"
 """Paleo's own default."""
 WORKERS = (1, 2, 4, 8, 16, 32, 64, 128)
 
-Collective = Literal["OneToAll", "TreeAllReduce", "ButterflyAllReduce", "ButterflyMixing"]
+Exchange = Literal["OneToAll", "TreeAllReduce", "ButterflyAllReduce", "ButterflyMixing"]
 Mode = Literal["weak", "strong"]
 
 
-def _rounds(workers: int) -> int:
-    """The least k with ``workers <= 2**k``."""
-    return (workers - 1).bit_length()
-
-
-COLLECTIVES: dict[Collective, Callable[[int], int]] = {
+EXCHANGES: dict[Exchange, Callable[[int], int]] = {
     "OneToAll": lambda workers: 2 * (workers - 1),
-    "TreeAllReduce": lambda workers: 2 * _rounds(workers),
-    "ButterflyAllReduce": _rounds,
+    "TreeAllReduce": lambda workers: 2 * doublings(workers),
+    "ButterflyAllReduce": doublings,
     "ButterflyMixing": lambda workers: 1,
 }
-"""How often each collective sends all weights over one link, one after the other. Mixing does so even alone."""
+"""How often each exchange, as published, sends all weights over one link, one after the other. Mixing does so even
+alone."""
 
 
 class ScalingRow(NamedTuple):
     """One step on ``workers`` devices, in milliseconds. ``batch`` is of all workers together; ``compute`` is forward,
-    backward and update of one worker, and ``collectives`` the exchange by each of ``COLLECTIVES``."""
+    backward and update of one worker, and ``collectives`` the exchange by each of ``EXCHANGES``."""
 
     workers: int
     batch: int
     forward: float
     backward: float
     update: float
-    collectives: dict[Collective, float]
+    collectives: dict[Exchange, float]
 
     @property
     def compute(self) -> float:
         return self.forward + self.backward + self.update
 
-    def total(self, collective: Collective) -> float:
-        """Milliseconds of the step with the exchange by ``collective``."""
-        return self.compute + self.collectives[collective]
+    def total(self, exchange: Exchange) -> float:
+        """Milliseconds of the step with the ``exchange``."""
+        return self.compute + self.collectives[exchange]
 
 
 class Scaling(NamedTuple):
@@ -66,16 +65,16 @@ class Scaling(NamedTuple):
     alone: ScalingRow
     """The step on one worker."""
 
-    def speedups(self, collective: Collective) -> tuple[float, ...]:
+    def speedups(self, exchange: Exchange) -> tuple[float, ...]:
         """Return how much faster than alone each number of workers gets through the same rows."""
-        alone = self.alone.total(collective)
-        return tuple((row.workers if self.mode == "weak" else 1) * alone / row.total(collective) for row in self.rows)
+        alone = self.alone.total(exchange)
+        return tuple((row.workers if self.mode == "weak" else 1) * alone / row.total(exchange) for row in self.rows)
 
 
 def scaling(
     net: Net,
-    device: str | PaleoDevice = DEVICE,
-    network: str | Network = NETWORK,
+    device: str | Device = DEVICE,
+    network: str | Link = NETWORK,
     *,
     workers: Iterable[int] = WORKERS,
     batch: int | None = None,
@@ -88,7 +87,7 @@ def scaling(
     Args:
         net: as ``read`` returns it.
         device: of every worker; see ``step``.
-        network: between workers: a name of ``NETWORKS``, or one of your own.
+        network: between workers: a name of ``NETWORKS``, or a link of your own.
         workers: numbers of them.
         batch: rows of a worker (weak) or of all (strong); None: as the file says.
         mode: ``weak``, or ``strong``: every worker takes ``ceil(batch / workers)`` rows.
@@ -100,7 +99,7 @@ def scaling(
     """
     if mode not in ("weak", "strong"):
         raise TensortideError(f"no scaling is called {mode!r}: 'weak' or 'strong'.")
-    device, network, platform = find_device(device), find_network(network), find_platform(platform)
+    network, platform = find_network(network), find_platform(platform)
     batch = net.batch() if batch is None else batch
     send = send_time(net.params() * BYTES, network, platform)
 
@@ -108,13 +107,13 @@ def scaling(
         count = whole(count, "a step of {} workers", 1)
         share = batch if mode == "weak" else -(-batch // count)
         found = step(net, device, batch=share, platform=platform, overlap=overlap)
-        exchange = {name: sends(count) * send for name, sends in COLLECTIVES.items()}
+        exchanges = {name: sends(count) * send for name, sends in EXCHANGES.items()}
         rows = batch * count if mode == "weak" else batch
-        return ScalingRow(count, rows, found.forward, found.backward, found.update, exchange)
+        return ScalingRow(count, rows, found.forward, found.backward, found.update, exchanges)
 
     return Scaling(mode, tuple(row(count) for count in workers), row(1))
 
 
-def send_time(nbytes: float, network: Network, platform: Platform) -> float:
+def send_time(nbytes: float, network: Link, platform: Platform) -> float:
     """Milliseconds of ``nbytes`` over one link, at the platform's share of its bandwidth (in units of 1e9)."""
-    return nbytes / (network.gbits_per_s / 8 * 1e9) * 1000 / platform.network
+    return nbytes / float(network.bytes_per_s) * 1000 / platform.network

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tensortide.errors import TensortideError
+from tensortide.timing.catalogue import Device
 from tensortide.timing.paleo.layers import Layer
 from tensortide.timing.paleo.nets import Net
 from tensortide.timing.paleo.parts import BYTES, Work, parts
@@ -54,7 +55,7 @@ class StepTime(NamedTuple):
 
 def step(
     net: Net,
-    device: str | PaleoDevice = DEVICE,
+    device: str | Device = DEVICE,
     *,
     batch: int | None = None,
     platform: str | Platform = PLATFORM,
@@ -64,7 +65,7 @@ def step(
 
     Args:
         net: as ``read`` returns it.
-        device: a name of ``DEVICES``, or a device of your own.
+        device: a name of ``DEVICES``, or a device of the catalogue or your own.
         batch: rows of every input; None: as the file says.
         platform: a name of ``PLATFORMS``, or shares of the peaks of your own.
         overlap: let computation and memory of a layer overlap, as Paleo's option of a pipeline does.
@@ -76,11 +77,11 @@ def step(
         raise TensortideError(
             f"{net.name}: layers are split over workers: paleo.hybrid predicts that, on many devices."
         )
-    device, platform = find_device(device), find_platform(platform)
-    timed = tuple(layer_time(layer, device, platform) for layer in net.layers(batch))
+    found, platform = find_device(device), find_platform(platform)
+    timed = tuple(layer_time(layer, found, platform) for layer in net.layers(batch))
     forward = sum(layer.forward.together(overlap) for layer in timed)
     backward = sum(layer.backward(overlap) for layer in timed)
-    return StepTime(timed, forward, backward, update_time(net.params(), device))
+    return StepTime(timed, forward, backward, update_time(net.params(), found))
 
 
 def layer_time(layer: Layer, device: PaleoDevice, platform: Platform) -> LayerTime:

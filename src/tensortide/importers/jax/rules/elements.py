@@ -65,7 +65,7 @@ def bits(op: OpCall) -> Cost:
 @jax("iota", "1 integer op per element")
 def iota(op: OpCall) -> Cost:
     """The numbers 0, 1, ... along one dimension."""
-    return Cost(int_ops=op.out.numel, written_bytes=op.out.numel * op.out.itemsize)
+    return Cost(int_ops=op.out.numel, written_bytes=op.out.nbytes)
 
 
 @jax("convert_element_type reduce_precision", "0 FLOP: 1 integer op per element")

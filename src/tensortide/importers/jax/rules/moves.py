@@ -7,6 +7,7 @@ from tensortide.cost.kinds import elements, kind_of
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import FREE, Cost
 from tensortide.cost.rules.pointwise import ARITHMETIC, COMPARISON
+from tensortide.graph.collectives import COLLECTIVES
 from tensortide.importers.jax.rules.register import jax
 from tensortide.importers.jax.views import SAME
 
@@ -52,7 +53,7 @@ def selected(op: OpCall) -> Cost:
 def _replaced(op: OpCall) -> Bytes:
     """The part is read and written; of the rest nobody makes a copy where its memory can be reused."""
     part = op.first("update", "updates", "row", "x1")
-    return Bytes(size([part, *op.tensors("indices")]), part.numel * part.itemsize)
+    return Bytes(size([part, *op.tensors("indices")]), part.nbytes)
 
 
 @jax("dynamic_update_slice scatter", "0 FLOP: the part is read and written", bytes=_replaced)
@@ -76,6 +77,11 @@ def permutations(op: OpCall) -> Cost:
     return Cost(int_ops=sum(tensor.numel for tensor in op.outputs))
 
 
+_EXCHANGES = " ".join(
+    variants.partition("/")[0] for row in COLLECTIVES.values() if not row.reduces for variants in row.jax.split()
+)
+
+
 @jax("psum", "(N - 1) adds per element over N devices", "Sum over devices.")
 @jax("pmax pmin", "(N - 1) comparisons per element over N devices", "Largest or smallest over devices.")
 @jax("reduce_scatter", "(N - 1) adds per element that stays, over N devices", "Sum over devices, a part on each.")
@@ -89,7 +95,7 @@ def reduced(op: OpCall) -> Cost:
     return elements(op, shared if op.base == "reduce_scatter" else -(-shared // count), weights, kind_of(op.outputs))
 
 
-@jax("all_gather all_to_all ppermute ragged_all_to_all psend precv", "0 FLOP: read and written")
+@jax(_EXCHANGES, "0 FLOP: read and written")
 def exchanged(op: OpCall) -> Cost:
     """A collective that moves data between devices."""
     del op

@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from tensortide.dtypes import DTYPES
 from tensortide.graph.builder import GraphBuilder
 from tensortide.graph.handles import Handle, Out
-from tensortide.graph.model import DTYPE_BYTES, Role, Value
+from tensortide.graph.model import Role, Value
 
 Shape: TypeAlias = tuple[int, ...]
 Function: TypeAlias = "Callable[[Layer], Handle | list[Handle]]"
@@ -116,7 +117,7 @@ class Layer:
         name = name.rpartition("_from_")[2]
         if name.startswith("mixed_"):
             return name.removeprefix("mixed_"), "float32"
-        return (name, name) if name in DTYPE_BYTES else ("float32", "float32")
+        return (name, name) if name in DTYPES else ("float32", "float32")
 
     def weight(self, name: str, *shape: int) -> Handle:
         """Return a trained variable."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tensortide.dtypes import is_float
 from tensortide.importers.onnx.shapes.base import SHAPES, Call, like, shape
 from tensortide.importers.onnx.shapes.products import matmul_shape
 from tensortide.importers.onnx.value import Spec
@@ -116,7 +117,7 @@ def attention(call: Call) -> list[Spec]:
     past = call.given(4 if call.node.type == "Attention" else 8)
     before = past.shape[3] if past is not None and past.rank == 5 else 0
     present = (2, x.shape[0], heads, x.shape[1] + before, sizes[1] // heads)
-    dtype = x.dtype if "float" in x.dtype else "float32"
+    dtype = x.dtype if is_float(x.dtype) else "float32"
     return [Spec((*x.shape[:2], sizes[2]), dtype), Spec(present, dtype)]
 
 

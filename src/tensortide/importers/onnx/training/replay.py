@@ -7,6 +7,7 @@ import math
 from collections.abc import Collection, Iterator
 from typing import TypeAlias
 
+from tensortide.dtypes import DTYPES, Kind
 from tensortide.graph.builder import GraphBuilder
 from tensortide.graph.handles import Handle, Out
 from tensortide.graph.model import OUTSIDE, TENSOR, Graph, OpView, Role, Tensor, Value
@@ -173,7 +174,7 @@ def _at(graph: Graph, index: int, depth: int) -> int:
     return chain[-1 - depth] if len(chain) > depth else OUTSIDE
 
 
-FLOATS = ("float16", "bfloat16", "float32", "float64")
+FLOATS = frozenset(row.name for row in DTYPES.values() if row.kind is Kind.FLOAT and row.bits >= 16)
 """Dtypes of tensors that have gradients."""
 
 

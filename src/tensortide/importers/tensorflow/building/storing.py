@@ -9,8 +9,9 @@ from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from tensortide.dtypes import ITEM_BYTES
 from tensortide.expr import Expr, compiled, sized
-from tensortide.graph.model import DTYPE_BYTES, Role, Storage, Tensor
+from tensortide.graph.model import Role, Storage, Tensor
 from tensortide.importers.tensorflow.building.arrange import loop_chain
 from tensortide.importers.tensorflow.optypes import CARRIERS, FEEDS, MERGES, NEXT, PASSES, SWITCHES, VARIABLES, updates
 from tensortide.importers.tensorflow.program import OUTSIDE, Node, Program, Ref, Shape
@@ -93,8 +94,8 @@ class Memory:
             if ref in self.tensor_of:
                 self._use(self.of(ref), node, position)
         for output, spec in enumerate(node.outputs):
-            dtype = spec.dtype if spec.dtype in DTYPE_BYTES else "variant"
-            shape, steps, size = self._layout(spec.shape or (), DTYPE_BYTES[dtype])
+            dtype = spec.dtype if spec.dtype in ITEM_BYTES else "variant"
+            shape, steps, size = self._layout(spec.shape or (), ITEM_BYTES[dtype])
             storage = self._storage(index, node, output)
             if storage is None:
                 storage = self._new(index, output, 0 if (node.type, output) in FLOWS else size)
@@ -163,11 +164,11 @@ class Memory:
             kept = self.of(node.inputs[value])
             if node.type == "TensorArrayScatterV3":
                 tensor = self.tensors[self.tensor_of[node.inputs[value]]]
-                kept = self._new(index, 1, tensor.numel * tensor.itemsize)
+                kept = self._new(index, 1, tensor.nbytes)
             self._kept[self._handle(node.inputs[0])] = kept
         elif node.type == "TensorListFromTensor" and node.inputs:
             tensor = self.tensors[self.tensor_of[node.inputs[0]]]
-            self._kept[self._handle(Ref(index))] = self._new(index, 1, tensor.numel * tensor.itemsize)
+            self._kept[self._handle(Ref(index))] = self._new(index, 1, tensor.nbytes)
         elif node.type in _TAKES and node.inputs:
             gathered = self._kept.get(self._handle(node.inputs[0]))
             if gathered is not None:

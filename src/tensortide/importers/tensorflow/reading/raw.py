@@ -12,6 +12,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
+from tensortide.dtypes import numbered, unpacked
 from tensortide.errors import MissingExtra
 from tensortide.gzipped import GzipError, read_gzip, unpack_gzip
 from tensortide.importers.tensorflow.program import Attribute, Constant, MetaGraphError
@@ -20,11 +21,7 @@ from tensortide.importers.tensorflow.reading.proto import message
 FEW = 512
 """Stored tensors of up to so many elements keep their values."""
 
-DTYPES = {
-    1: "float32", 2: "float64", 3: "int32", 4: "uint8", 5: "int16", 6: "int8", 7: "string", 8: "complex64", 9: "int64",
-    10: "bool", 11: "qint8", 12: "quint8", 13: "qint32", 14: "bfloat16", 15: "qint16", 16: "quint16", 17: "uint16",
-    18: "complex128", 19: "float16", 20: "resource", 21: "variant", 22: "uint32", 23: "uint64",
-}  # fmt: skip
+DTYPES = numbered("tensorflow")
 """TensorFlow's DataType numbers; a reference to a dtype has its number plus 100."""
 
 _FIELDS = {
@@ -167,8 +164,9 @@ def _collect(graph: RawGraph, key: str, data: bytes) -> None:
 
 
 def dtype_name(number: int) -> str:
-    """Return the name of a DataType number; references are their base types."""
-    return DTYPES.get(number % 100, f"dtype{number}")
+    """Return the name of a DataType number; references are their base types, and runtimes do not pack."""
+    found = DTYPES.get(number % 100, f"dtype{number}")
+    return unpacked(found)
 
 
 def _attribute(value: Any) -> Attribute:

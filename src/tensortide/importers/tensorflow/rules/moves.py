@@ -51,18 +51,18 @@ def free(op: OpCall) -> Cost:
 
 def _scattered(op: OpCall) -> Bytes:
     value = op.first("value", "tensor")
-    return Bytes(value.region_bytes, value.numel * value.itemsize)
+    return Bytes(value.region_bytes, value.nbytes)
 
 
 def assigned(op: OpCall) -> Bytes:
     """The value is read, the variable written."""
-    return Bytes(size(op.inputs[1:2]), op.inputs[1].numel * op.inputs[1].itemsize)
+    return Bytes(size(op.inputs[1:2]), op.inputs[1].nbytes)
 
 
 def replaced_rows(op: OpCall) -> Bytes:
     """Indices and updates are read, as many rows of the variable written."""
     updates = op.tensor("updates")
-    return Bytes(size([*op.tensors("indices"), updates]), updates.numel * updates.itemsize)
+    return Bytes(size([*op.tensors("indices"), updates]), updates.nbytes)
 
 
 @tf(
@@ -147,7 +147,7 @@ def _gradient(op: OpCall) -> Tensor:
 def _stepped(op: OpCall) -> Bytes:
     """Variable, gradient and slots are read; variable and slots written. With indices, only the rows they name."""
     gradient, slots = _gradient(op), STEPS[op.base.rpartition("Apply")[2]][2]
-    state = (1 + slots) * gradient.numel * gradient.itemsize
+    state = (1 + slots) * gradient.nbytes
     return Bytes(state + gradient.region_bytes + size(op.tensors("indices")), state)
 
 

@@ -12,6 +12,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
+from tensortide.dtypes import is_float
 from tensortide.expr import Expr, symbol
 from tensortide.importers.tensorflow.sizes.feeds import NOWHERE, Feeds
 from tensortide.importers.tensorflow.sizes.propagate import Propagation
@@ -223,7 +224,7 @@ class Names(Independent):
             yield max(rows, key=sizes.hints.__getitem__), "v"
         for (i, _), shape in self.feeds.items():
             # a batch; height and width of images; features, the last dim of other real tensors; else lengths
-            real = "float" in str(self.nodes[i].attributes.get("dtype", ""))
+            real = is_float(str(self.nodes[i].attributes.get("dtype", "")))
             stored = [n for n in self.free_in(shape) if sizes.origins[n] is Origin.STORED_FEED]
             first, last = (sizes.now(shape[0]), sizes.now(shape[-1])) if len(shape) > 1 else (None, None)
             if stored and first == symbol(stored[0]):

@@ -16,7 +16,7 @@ import msgspec
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.table import ZERO, Row, Table, row_of
 from tensortide.expr import Expr, constant, expr_of, total
-from tensortide.graph.model import DTYPE_BYTES, Graph, Tensor
+from tensortide.graph.model import Graph, Tensor
 
 NOT_PARAMETERS = {"resnet": "Momentum|EMA"}
 """Variables that the published numbers of a model leave out of its parameters, by preset."""
@@ -87,7 +87,7 @@ def numel(tensor: Tensor) -> Expr:
 
 def nbytes(*tensors: Tensor) -> Expr:
     """Count the bytes of all of ``tensors``."""
-    return total(numel(tensor) * DTYPE_BYTES[tensor.dtype] for tensor in tensors if tensor.dtype in _SIZED)
+    return total(numel(tensor) * tensor.itemsize for tensor in tensors if tensor.dtype in _SIZED)
 
 
 def _out(op: OpCall) -> Expr:

@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tensortide.compiled import entry_with
 from tensortide.placements import annealing
 from tensortide.placements.annealing.chain import NUMBER, Chain, decide, propose, simulated
 from tensortide.placements.graphs.kernel.ordered import Rules, played
 from tensortide.placements.graphs.kernel.records import Run, Tables
-from tensortide.plans.compiled import entry_with
 
 if TYPE_CHECKING:
     from tensortide.memory.lifetimes import Ints

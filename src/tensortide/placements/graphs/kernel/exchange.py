@@ -7,8 +7,8 @@ bucket has arrived, as with ``DistributedDataParallel``.
 
 from __future__ import annotations
 
+from tensortide.compiled import compiled
 from tensortide.placements.graphs.kernel.records import Run, Tables
-from tensortide.plans.compiled import compiled
 
 FULL = 1000
 """The rate of a device without an exchange, per mille."""

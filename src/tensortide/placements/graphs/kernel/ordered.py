@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
+from tensortide.compiled import compiled, entry
 from tensortide.placements.graphs.kernel.play import play
 from tensortide.placements.graphs.kernel.records import Order, Run, Tables
-from tensortide.plans.compiled import compiled, entry
 
 if TYPE_CHECKING:
     import numpy as np

@@ -11,10 +11,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tensortide.compiled import compiled, entry
 from tensortide.placements.graphs.kernel.exchange import begin_exchange, end_exchange, share
 from tensortide.placements.graphs.kernel.records import Order, Run, Tables
 from tensortide.placements.graphs.kernel.start import prepare
-from tensortide.plans.compiled import compiled, entry
 
 if TYPE_CHECKING:
     from tensortide.memory.lifetimes import Ints

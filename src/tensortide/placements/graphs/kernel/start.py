@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from tensortide.compiled import compiled
 from tensortide.placements.graphs.kernel.exchange import fill_buckets
 from tensortide.placements.graphs.kernel.records import Order, Run, Tables
-from tensortide.plans.compiled import compiled
 
 if TYPE_CHECKING:
     from tensortide.memory.lifetimes import Ints

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from tensortide.plans.compiled import compiled, entry_making_arrays, making_arrays
+from tensortide.compiled import compiled, entry_making_arrays, making_arrays
 from tensortide.plans.transfers.kernels.arrays import BACK, HERE, OUT, RUN, Links, Tokens
 from tensortide.plans.transfers.kernels.idles import Idles
 from tensortide.plans.transfers.kernels.ledger import (

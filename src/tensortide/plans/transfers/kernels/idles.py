@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tensortide.plans.compiled import compiled, entry_making_arrays
+from tensortide.compiled import compiled, entry_making_arrays
 from tensortide.plans.instance import BEFORE
 from tensortide.plans.transfers.kernels.arrays import Links
 from tensortide.plans.under_budget.tables import NONE, Ints, Tables

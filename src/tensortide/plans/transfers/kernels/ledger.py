@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tensortide.plans.compiled import compiled, entry_making_arrays
+from tensortide.compiled import compiled, entry_making_arrays
 from tensortide.plans.transfers.kernels.arrays import UNLIMITED, Links
 from tensortide.plans.transfers.kernels.idles import Idles
 from tensortide.plans.under_budget.tables import Ints, Tables

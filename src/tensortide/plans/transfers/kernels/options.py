@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tensortide.plans.compiled import compiled
+from tensortide.compiled import compiled
 from tensortide.plans.instance import BEFORE
 from tensortide.plans.transfers.kernels.arrays import Links
 from tensortide.plans.transfers.kernels.idles import Idles

@@ -1,8 +1,8 @@
-"""Tokens played by the event rules, compiled: the time of a plan, and how much it lacks where it does not fit.
+"""Tokens written as tasks and played, compiled: the time of a plan, and how much it lacks where it does not fit.
 
-The rules are those of ``plans.events``, which plays whatever comes of it once more. States are not looked at: whoever
-makes the tokens sees to it that ops find what they touch. Releases are those of ``residences.steps_of``: a residence
-ends after its last touch, a copy on a tier after its last transfer.
+The tasks are those of ``plans.events.writer``, which writes whatever comes of it once more. States are not looked at:
+whoever makes the tokens sees to it that ops find what they touch. Releases are those of ``residences.steps_of``: a
+residence ends after its last touch, a copy on a tier after its last transfer.
 """
 
 from __future__ import annotations
@@ -11,17 +11,20 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tensortide.plans.compiled import compiled, entry_making_arrays, making_arrays
+from tensortide import play as player
+from tensortide.compiled import compiled, entry_with, making_arrays
 from tensortide.plans.transfers.kernels.arrays import BACK, HERE, OUT, RUN, Links, Tokens
 from tensortide.plans.under_budget.tables import NONE, Ints, Tables
+from tensortide.play import tasks
+from tensortide.play.machine_code import add, need, play, record, room_for, whole
+from tensortide.play.tasks import FREE, MAKESPAN, MOVE, NOWHERE, SHORT, Places, Rules, Tasks
 
 _NO = -1
-ISSUE, COMPUTED, MAKESPAN, SHORT = range(4)
 
 
 class Releases(NamedTuple):
-    """The storages that leave the device after token i: a list of numbers ``e`` that begins at ``head[i]`` and goes on
-    at ``behind[e]``, each for the storage ``gone[e]``. The last ``head`` has those that leave before the first token.
+    """Releases after each token, as linked lists: ``head[i]`` is the first entry of token i, ``behind[e]`` the next one
+    of entry e, ``gone[e]`` its storage. The last ``head`` is of releases before the first token.
 
     ``drops``: whether the tier forgets what the token moves. ``again``: whether the op of the token ran before.
     """
@@ -33,90 +36,82 @@ class Releases(NamedTuple):
     again: Ints
 
 
-class Play(NamedTuple):
-    """The state of a replay. ``now``: the last issue, the end of the last op, of any step, and bytes that lacked.
-
-    Per place (the device, then each tier): bytes held (``level``), what they may be (``most``), and a heap of releases,
-    ``due_ns`` and ``freed``, of ``size``. Per storage: ``resident``; when its contents are ``ready``, when the last
-    touch (``until``) and the last copy (``copied``) of its residence end. Per tier and storage: ``known``: there is a
-    copy; ``tier_ready``, ``tier_until`` likewise. ``engine``: when each is free, outwards and inwards.
+class Uses(NamedTuple):
+    """Tasks of each storage so far, -1 where there is none. Of its residence: what ``filled`` it, the ``fetched`` part
+    of these, the last op that ``used`` it, the last copy out over each link (``copied``). Of its copy on each tier:
+    ``kept``, what filled it, and the last transfer (``moved``); ``known``: there is a copy. ``resident``: 1 if it is.
     """
 
-    now: Ints
-    level: Ints
-    most: Ints
-    due_ns: Ints
-    freed: Ints
-    size: Ints
     resident: Ints
-    ready: Ints
-    until: Ints
+    filled: Ints
+    fetched: Ints
+    used: Ints
     copied: Ints
     known: Ints
-    tier_ready: Ints
-    tier_until: Ints
-    engine: Ints
+    kept: Ints
+    moved: Ints
 
 
-@entry_making_arrays
+@entry_with(player, makes_arrays=True)
 def replayed(t: Tables, links: Links, k: Tokens, budget: int, starts: Ints) -> tuple[int, int]:
     """The time of the tokens in nanoseconds, and the bytes that are lacking, summed over all that finds no room.
 
     ``starts``: the start of every run is put there, then the time of all.
     """
+    capacity = np.zeros(len(links.capacity) + 1, np.int64)
+    capacity[0], capacity[1:] = budget, links.capacity
+    held = np.zeros(len(capacity), np.int64)
+    written = _written(t, links, k, held)
+    r = record(written, held, 1 + 2 * len(links.capacity))
+    play(written, Places(capacity, held), Rules(0, 0), r)
+    for place in range(len(held)):
+        r.totals[SHORT] += max(0, held[place] - capacity[place])
+    run = 0
+    for task in range(len(written.kind)):
+        if written.kind[task] == tasks.RUN:
+            starts[run] = r.start[task]
+            run += 1
+    starts[run] = r.totals[MAKESPAN]
+    return r.totals[MAKESPAN], r.totals[SHORT]
+
+
+@making_arrays
+def _written(t: Tables, links: Links, k: Tokens, held: Ints) -> Tasks:
+    """Write the tokens as tasks; ``held`` is given the bytes of each place before the first."""
     count, storages, tiers = len(k.kind), len(t.nbytes), len(links.capacity)
-    most = storages + len(t.made)
+    gone, touched = storages + len(t.made), 0
     for i in range(count):
-        most += 1 if k.kind[i] != RUN else t.make_ends[k.which[i] + 1] - t.make_ends[k.which[i]]
+        op = k.which[i]
+        gone += 1 if k.kind[i] != RUN else 1 + t.make_ends[op + 1] - t.make_ends[op]
+        touched += 0 if k.kind[i] != RUN else t.touch_ends[op + 1] - t.touch_ends[op]
     r = Releases(
         np.full(count + 1, _NO, np.int64),
-        np.full(most, _NO, np.int64),
-        np.zeros(most, np.int64),
+        np.full(gone, _NO, np.int64),
+        np.zeros(gone, np.int64),
         np.zeros(count, np.int64),
         np.zeros(count, np.int64),
     )
     _releases(t, links, k, r)
-    p = Play(
-        np.zeros(4, np.int64),
-        np.zeros(tiers + 1, np.int64),
-        np.zeros(tiers + 1, np.int64),
-        np.zeros((tiers + 1, most + count), np.int64),
-        np.zeros((tiers + 1, most + count), np.int64),
-        np.zeros(tiers + 1, np.int64),
+    w = room_for(2 * count + gone, (touched + gone) * (3 + tiers) + 2 * count)
+    u = Uses(
         np.zeros(storages, np.int64),
-        np.zeros(storages, np.int64),
-        np.zeros(storages, np.int64),
-        np.zeros(storages, np.int64),
+        np.full(storages, _NO, np.int64),
+        np.full(storages, _NO, np.int64),
+        np.full(storages, _NO, np.int64),
+        np.full((tiers, storages), _NO, np.int64),
         np.zeros((tiers, storages), np.int64),
-        np.zeros((tiers, storages), np.int64),
-        np.zeros((tiers, storages), np.int64),
-        np.zeros((2, tiers), np.int64),
+        np.full((tiers, storages), _NO, np.int64),
+        np.full((tiers, storages), _NO, np.int64),
     )
-    p.most[0] = budget
-    p.most[1:] = links.capacity
-    _begin(t, k, r, p)
-    run = 0
-    for i in range(count):
-        which, link = k.which[i], k.link[i]
-        if k.kind[i] == RUN:
-            starts[run] = _run(t, p, which, r.again[i])
-            run += 1
-        elif k.kind[i] == OUT:
-            _copy(t, links, p, which, link)
-        else:
-            _fetch(t, links, p, which, link)
-        _release(t, r, p, i)
-        if r.drops[i]:
-            p.known[link, which] = 0
-            _push(p, link + 1, max(p.now[ISSUE], p.tier_until[link, which]), t.nbytes[which])
-            p.tier_ready[link, which] = 0
-    starts[run] = p.now[MAKESPAN]
-    return p.now[MAKESPAN], p.now[SHORT]
+    _write(t, links, k, r, w, u, held)
+    found: Tasks = whole(w)
+    return found
 
 
 @making_arrays
 def _releases(t: Tables, links: Links, k: Tokens, r: Releases) -> None:
-    """Fill ``r``, from the last token to the first: ``over`` says that no later one touches this residence."""
+    """Fill ``r``: ``over`` says that no later token touches this residence of a storage."""
+    # From the last token to the first, so that the first touch that is met is the last one.
     over, ran = np.zeros(len(t.nbytes), np.int64), np.zeros(len(t.ns), np.int64)
     seen = np.zeros(links.out_ns.shape, np.int64)
     for i in range(len(k.kind)):
@@ -143,7 +138,7 @@ def _releases(t: Tables, links: Links, k: Tokens, r: Releases) -> None:
 
 @compiled
 def _used(t: Tables, r: Releases, over: Ints, op: int, i: int, found: int) -> int:
-    """Let leave after token i what its op touches and no later one; what it makes begins a residence."""
+    """Release after token i the storages of its op that no later token touches; what it makes begins a residence."""
     for j in range(t.make_ends[op], t.make_ends[op + 1]):
         s = t.made[j]
         if not (r.again[i] and t.pinned[s]):
@@ -159,7 +154,7 @@ def _used(t: Tables, r: Releases, over: Ints, op: int, i: int, found: int) -> in
 
 @compiled
 def _touched(r: Releases, over: Ints, s: int, i: int, found: int) -> int:
-    """Let ``s`` leave after token ``i``, which touches it, if no later one touches this residence."""
+    """Release ``s`` after token ``i``, which touches it, unless a later token touches this residence."""
     if not over[s]:
         return found
     over[s] = 0
@@ -169,122 +164,97 @@ def _touched(r: Releases, over: Ints, s: int, i: int, found: int) -> int:
 
 
 @compiled
-def _begin(t: Tables, k: Tokens, r: Releases, p: Play) -> None:
+def _write(t: Tables, links: Links, k: Tokens, r: Releases, w: Tasks, u: Uses, held: Ints) -> None:
     for s in range(len(t.nbytes)):
         if t.given[s]:
-            p.level[k.home[s] + 1] += t.nbytes[s]
+            held[k.home[s] + 1] += t.nbytes[s]
             if k.home[s] == HERE:
-                p.resident[s] = 1
+                u.resident[s] = 1
             else:
-                p.known[k.home[s], s] = 1
-    for place in range(len(p.level)):
-        p.now[SHORT] += max(0, p.level[place] - p.most[place])
-    _release(t, r, p, len(k.kind))
+                u.known[k.home[s], s] = 1
+    _release(t, r, w, u, len(k.kind))
+    for i in range(len(k.kind)):
+        which, link = k.which[i], k.link[i]
+        if k.kind[i] == RUN:
+            _run(t, w, u, which, r.again[i])
+        elif k.kind[i] == OUT:
+            _copy(t, links, w, u, which, link)
+        else:
+            _fetch(t, links, w, u, which, link)
+        _release(t, r, w, u, i)
+        if r.drops[i]:
+            u.known[link, which] = 0
+            need(w, u.moved[link, which])
+            add(w, FREE, NOWHERE, 0, link + 1, t.nbytes[which])
+            u.kept[link, which] = _NO
 
 
 @compiled
-def _release(t: Tables, r: Releases, p: Play, i: int) -> None:
+def _resides(u: Uses, s: int, task: int, fetched: int) -> None:
+    """A residence begins with ``task``."""
+    u.resident[s] = 1
+    u.filled[s] = u.used[s] = task
+    u.fetched[s] = fetched
+    u.copied[:, s] = _NO
+
+
+@compiled
+def _release(t: Tables, r: Releases, w: Tasks, u: Uses, i: int) -> None:
+    """Add the releases that follow token ``i``."""
     e = r.head[i]
     while e != _NO:
         s = r.gone[e]
-        p.resident[s] = 0
-        _push(p, 0, max(p.now[ISSUE], p.until[s]), t.nbytes[s])
+        u.resident[s] = 0
+        need(w, u.filled[s])
+        need(w, u.used[s])
+        for link in range(len(u.copied)):
+            need(w, u.copied[link, s])
+        add(w, FREE, NOWHERE, 0, 0, t.nbytes[s])
         e = r.behind[e]
 
 
 @compiled
-def _run(t: Tables, p: Play, op: int, again: int) -> int:
-    """Play an op; returns its start."""
-    at, need = max(p.now[ISSUE], p.now[COMPUTED]), t.workspace[op]
-    for j in range(t.touch_ends[op], t.touch_ends[op + 1]):
-        at = max(at, p.ready[t.touched[j]])
-        if t.writes[j] and not (again and t.blind[j]):
-            at = max(at, p.copied[t.touched[j]])
+def _run(t: Tables, w: Tasks, u: Uses, op: int, again: int) -> None:
+    nbytes = t.workspace[op]
     for j in range(t.make_ends[op], t.make_ends[op + 1]):
-        need += t.nbytes[t.made[j]]
-    at = _room(p, 0, need, at)
-    end = at + t.ns[op]
-    _push(p, 0, end, t.workspace[op])
+        nbytes += t.nbytes[t.made[j]]
     for j in range(t.touch_ends[op], t.touch_ends[op + 1]):
         s = t.touched[j]
-        p.until[s] = max(p.until[s], end)
+        need(w, u.fetched[s])
         if t.writes[j] and not (again and t.blind[j]):
-            p.ready[s] = end
+            for link in range(len(u.copied)):
+                need(w, u.copied[link, s])
+    task = add(w, tasks.RUN, 0, t.ns[op], 0, nbytes)
+    for j in range(t.touch_ends[op], t.touch_ends[op + 1]):
+        s = t.touched[j]
+        u.used[s] = task
+        if t.writes[j] and not (again and t.blind[j]):
+            u.filled[s], u.fetched[s] = task, _NO
+    need(w, task)
+    add(w, FREE, NOWHERE, 0, 0, t.workspace[op])
     for j in range(t.make_ends[op], t.make_ends[op + 1]):
         s = t.made[j]
-        if p.resident[s]:
-            _push(p, 0, end, t.nbytes[s])
+        if u.resident[s]:
+            need(w, task)
+            add(w, FREE, NOWHERE, 0, 0, t.nbytes[s])
         else:
-            p.resident[s] = 1
-            p.ready[s], p.until[s], p.copied[s] = end, end, 0
-    p.now[ISSUE], p.now[COMPUTED] = at, end
-    p.now[MAKESPAN] = max(p.now[MAKESPAN], end)
-    return int(at)
+            _resides(u, s, task, _NO)
 
 
 @compiled
-def _copy(t: Tables, links: Links, p: Play, s: int, link: int) -> None:
-    if not p.known[link, s]:
-        p.now[ISSUE] = _room(p, link + 1, t.nbytes[s], p.now[ISSUE])
-        p.known[link, s], p.tier_until[link, s] = 1, 0
-    begin = max(p.now[ISSUE], p.engine[0, link], p.ready[s], p.tier_until[link, s])
-    end = begin + links.out_ns[link, s]
-    p.engine[0, link] = p.tier_ready[link, s] = p.tier_until[link, s] = end
-    p.until[s], p.copied[s] = max(p.until[s], end), max(p.copied[s], end)
-    p.now[MAKESPAN] = max(p.now[MAKESPAN], end)
+def _copy(t: Tables, links: Links, w: Tasks, u: Uses, s: int, link: int) -> None:
+    need(w, u.filled[s])
+    if u.known[link, s]:
+        need(w, u.moved[link, s])
+    place = NOWHERE if u.known[link, s] else link + 1
+    task = add(w, MOVE, 1 + 2 * link, links.out_ns[link, s], place, t.nbytes[s])
+    u.known[link, s] = 1
+    u.kept[link, s] = u.moved[link, s] = u.copied[link, s] = task
 
 
 @compiled
-def _fetch(t: Tables, links: Links, p: Play, s: int, link: int) -> None:
-    p.now[ISSUE] = _room(p, 0, t.nbytes[s], p.now[ISSUE])
-    begin = max(p.now[ISSUE], p.engine[1, link], p.tier_ready[link, s])
-    end = begin + links.back_ns[link, s]
-    p.engine[1, link] = p.tier_until[link, s] = end
-    p.resident[s] = 1
-    p.ready[s], p.until[s], p.copied[s] = end, end, 0
-    p.now[MAKESPAN] = max(p.now[MAKESPAN], end)
-
-
-@compiled
-def _room(p: Play, place: int, nbytes: int, earliest: int) -> int:
-    """Take ``nbytes`` at the earliest time at which there is room; what lacks when all is released is noted."""
-    at = earliest
-    while p.size[place]:
-        when = p.due_ns[place, 0]
-        if when > at:
-            if p.level[place] + nbytes <= p.most[place]:
-                break
-            at = when
-        p.level[place] -= p.freed[place, 0]
-        _pop(p, place)
-    p.level[place] += nbytes
-    p.now[SHORT] += max(0, p.level[place] - p.most[place])
-    return at
-
-
-@compiled
-def _push(p: Play, place: int, when: int, nbytes: int) -> None:
-    due, freed = p.due_ns[place], p.freed[place]
-    at = p.size[place]
-    p.size[place] += 1
-    while at and due[(at - 1) // 2] > when:
-        due[at], freed[at] = due[(at - 1) // 2], freed[(at - 1) // 2]
-        at = (at - 1) // 2
-    due[at], freed[at] = when, nbytes
-
-
-@compiled
-def _pop(p: Play, place: int) -> None:
-    due, freed = p.due_ns[place], p.freed[place]
-    p.size[place] -= 1
-    size = p.size[place]
-    when, nbytes, at = due[size], freed[size], 0
-    while 2 * at + 1 < size:
-        below = 2 * at + 1
-        if below + 1 < size and due[below + 1] < due[below]:
-            below += 1
-        if due[below] >= when:
-            break
-        due[at], freed[at] = due[below], freed[below]
-        at = below
-    due[at], freed[at] = when, nbytes
+def _fetch(t: Tables, links: Links, w: Tasks, u: Uses, s: int, link: int) -> None:
+    need(w, u.kept[link, s])
+    task = add(w, MOVE, 2 + 2 * link, links.back_ns[link, s], 0, t.nbytes[s])
+    u.moved[link, s] = task
+    _resides(u, s, task, task)

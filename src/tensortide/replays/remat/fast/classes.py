@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tensortide.plans.compiled import compiled
+from tensortide.compiled import compiled
 from tensortide.replays.remat.fast.costs import root, span
 from tensortide.replays.remat.fast.pool import cheaper
 from tensortide.replays.remat.fast.state import FEW_NODES, World

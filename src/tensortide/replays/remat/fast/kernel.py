@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tensortide.plans.compiled import compiled, entry
+from tensortide.compiled import compiled, entry
 from tensortide.plans.remat.schedule import Event
 from tensortide.replays.remat.fast.costs import gain, token
 from tensortide.replays.remat.fast.pool import choose, enter

@@ -13,7 +13,7 @@ import math
 
 import numpy as np
 
-from tensortide.plans.compiled import compiled
+from tensortide.compiled import compiled
 from tensortide.plans.remat.policies import Work
 from tensortide.replays.remat.fast.costs import cost, gain
 from tensortide.replays.remat.fast.state import FAN, World

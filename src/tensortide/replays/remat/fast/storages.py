@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tensortide.plans.compiled import compiled
+from tensortide.compiled import compiled
 from tensortide.plans.remat.policies import Work
 from tensortide.replays.remat.fast.classes import join, leave_class
 from tensortide.replays.remat.fast.costs import span, token

@@ -1,4 +1,4 @@
-"""Cluster files of captured steps and device graphs of networks: each is read as the other, or says why not."""
+"""Cluster files and device graphs: networks of layers and captured steps run on either."""
 
 from __future__ import annotations
 
@@ -7,25 +7,29 @@ import random
 from pathlib import Path
 from typing import Any
 
+import msgspec
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from tensortide.errors import TensortideError
-from tensortide.placements import COMPAT, Settings, graph_of, plan_of, read_device_graph, simulate
-from tensortide.placements.device_graphs import wiring
-from tensortide.placements.graphs import load_cluster
+from tensortide.placements import COMPAT, Settings, graph_of, load_cluster, plan_of, simulate
 from tensortide.placements.graphs.measured_links import links_meant
-from tests.placements.cases import graph_file, net
+from tensortide.placements.op_times.net_devices import net_devices
+from tensortide.placements.simulator.wiring import wiring
+from tensortide.timing.clusters.device_graphs import DeviceGraph, GraphChannel, GraphDevice, Neighbour, as_cluster
+from tests.placements.cases import net
 
 CLUSTER: dict[str, Any] = {
     "name": "box",
     "devices": [
-        {"name": "cpu", "memory": "64GB", "device": {"name": "24 cores", "kind": "cpu", "fp32_tflops": 1.5,
+        {"name": "cpu", "memory_bytes": 64e9, "device": {"name": "24 cores", "kind": "cpu", "fp32_tflops": 1.5,
                                                      "memory_gbytes_per_s": 90}},
         {"name": "gpu", "count": 2, "device": "A100-SXM-80GB"},
     ],
     "links": [
         {"between": ["gpu*"], "link": "300GB/s,2us"},
-        {"between": ["cpu", "gpu*"], "link": "20GB/s", "back": "5GB/s"},
+        {"between": ["cpu", "gpu*"], "link": {"bytes_per_s": 20e9, "latency_ns": 45e3, "back_bytes_per_s": 5e9}},
     ],
 }  # fmt: skip
 
@@ -74,31 +78,28 @@ def test_a_device_graph_is_a_cluster_with_its_figures_and_its_queues(tmp_path: P
     queue = dict(zip(took, cluster.queues, strict=True))
     assert queue["cpu0 > gpu1"] == queue["gpu1 > cpu0"] == queue["cpu0 > gpu2"]
     assert len(set(queue.values())) == 4
-    assert max(queue.values()) < len(cluster.lanes)
-    assert [each.duplex for each in cluster.connections] == [False, True, True]
+    assert [each.duplex for each in cluster.channels] == [False, False, True]
 
 
-def test_a_cluster_file_is_a_device_graph_with_its_figures(tmp_path: Path) -> None:
-    path = written(tmp_path, CLUSTER)
-    graph, cluster = read_device_graph(path), load_cluster(path)
-    assert [(each.id, each.type) for each in graph.devices] == [("cpu", "cpu"), ("gpu0", "gpu"), ("gpu1", "gpu")]
-    assert graph.devices[0].peak("float32") == 1500
-    assert graph.devices[1].peak("float16") == 312_000
-    assert [each.memory * 1e9 for each in graph.devices] == pytest.approx(
-        [each.capacity_bytes for each in cluster.devices]
-    )
-    routes = wiring(graph, routed=True).routes
+def test_networks_of_layers_run_on_a_cluster_file_with_its_figures(tmp_path: Path) -> None:
+    cluster = load_cluster(written(tmp_path, CLUSTER))
+    host, gpu, _ = net_devices(cluster)
+    assert host is not None
+    assert gpu is not None
+    assert (host.paleo.name, host.peak("float32"), host.paleo.mem_bandwidth) == ("24 cores", 1500, 90)
+    assert (gpu.peak("float16"), gpu.paleo.clock_mhz) == (312_000, 1410)
+    routes = wiring(cluster, routed=True).routes
     for lane in cluster.lanes:
         (hop,) = routes[lane.source, lane.target]
         nbytes = 123_456_789
         assert hop.latency_ms * 1e6 + nbytes / hop.gbytes_per_s == pytest.approx(lane.transfer_ns(nbytes), abs=1)
     lanes = {(source, target): hops[0].lane for (source, target), hops in routes.items()}
     assert len(set(lanes.values())) == len(lanes), "duplex links have a queue each way"
-    assert simulate(net("mnist"), graph, [1] * 9).makespan > 0
+    assert simulate(net("mnist"), cluster, [1] * 9).makespan > 0
 
 
 def test_devices_keep_their_names_in_runs_plans_and_lanes(tmp_path: Path) -> None:
-    graph = read_device_graph(written(tmp_path, CLUSTER))
+    graph = load_cluster(written(tmp_path, CLUSTER))
     run = simulate(net("mnist"), graph, [0, 1, 2] * 3)
     links = ("gpu0 > gpu1", "gpu1 > gpu0", "cpu > gpu0", "gpu0 > cpu", "cpu > gpu1", "gpu1 > cpu")
     assert run.lanes == ("cpu", "gpu0", "gpu1", *links)
@@ -114,10 +115,10 @@ def test_devices_keep_their_names_in_runs_plans_and_lanes(tmp_path: Path) -> Non
 
 def test_a_queue_for_both_ways_has_the_names_of_both_ends_and_one_of_many_links_its_number(tmp_path: Path) -> None:
     links = [{"between": ["*"], "link": "20GB/s", "duplex": False}]
-    shared = read_device_graph(written(tmp_path, {**CLUSTER, "links": links}))
+    shared = load_cluster(written(tmp_path, {**CLUSTER, "links": links}))
     assert wiring(shared, routed=True).lanes == ("cpu - gpu0", "cpu - gpu1", "gpu0 - gpu1")
     named = [{**each, "id": f"d{number}"} for number, each in enumerate(GRAPH["devices"])]
-    graph = read_device_graph(written(tmp_path, {**GRAPH, "devices": named}))
+    graph = load_cluster(written(tmp_path, {**GRAPH, "devices": named}))
     lanes = wiring(graph, routed=True).lanes
     assert lanes == ("channel 0 (pcie3)", "d2 > d0", "d1 > d2", "d2 > d1")
     assert [each.name for each in load_cluster(written(tmp_path, {**GRAPH, "devices": named})).devices] == [
@@ -129,67 +130,84 @@ def test_a_queue_for_both_ways_has_the_names_of_both_ends_and_one_of_many_links_
 
 def test_a_device_is_found_by_its_name_before_its_number(tmp_path: Path) -> None:
     named = [{**each, "id": name} for name, each in zip(("1", "b", None), GRAPH["devices"], strict=True)]
-    graph = read_device_graph(written(tmp_path, {**GRAPH, "devices": named}))
-    assert (graph.names, [*map(graph.device_number, ("1", "b", "2", "0"))]) == (("1", "b", "2"), [0, 1, 2, 0])
+    graph = load_cluster(written(tmp_path, {**GRAPH, "devices": named}))
+    assert (graph.names, [*map(graph.device_number, ("1", "b", "2", "0"))]) == (("1", "b", "gpu2"), [0, 1, 2, 0])
     for text in ("3", "B", "-1", ""):
-        with pytest.raises(TensortideError, match=f"there is no device '{text}'; its devices are 1, b, 2"):
+        with pytest.raises(TensortideError, match=f"there is no device '{text}'; its devices are 1, b, gpu2"):
             graph.device_number(text)
     named[2]["id"] = "b"
     with pytest.raises(TensortideError, match="2 devices have the name 'b'"):
-        read_device_graph(written(tmp_path, {**GRAPH, "devices": named}))
+        load_cluster(written(tmp_path, {**GRAPH, "devices": named}))
 
 
-@pytest.mark.parametrize("name", ["malvik", "cluster2", "malvik-4gpu-reduced-resnet"])
-def test_published_device_graphs_come_back_with_the_times_they_had(name: str, tmp_path: Path) -> None:
-    cluster, graph = load_cluster(graph_file(name)), read_device_graph(graph_file(name))
-    assert len(cluster) == len(graph.devices)
-    for lane in cluster.lanes:
-        number = graph.link(lane.source, lane.target)
-        assert number is not None
-        assert lane.transfer_ns(10**9) == pytest.approx(8e9 / graph.channels[number].bandwidth, abs=1)
+FIGURES = st.floats(1e-3, 1e9, allow_subnormal=False).map(lambda value: float(f"{value:.12g}"))
+
+
+@given(FIGURES, FIGURES, FIGURES, st.integers(1, 10**6))
+def test_figures_of_a_device_graph_come_back_to_the_bit(gflops: float, gbits: float, clock: float, memory: int) -> None:
+    part = GraphDevice(model="d", clock=clock, peak_gflops=gflops, memory=memory / 1000, mem_bandwidth=gbits)
+    ends = tuple(msgspec.structs.replace(part, neighbours=(Neighbour(end, 0),)) for end in (1, 0))
+    cluster = as_cluster(DeviceGraph((GraphChannel(bandwidth=gbits),), ends), "two")
+    found = net_devices(cluster)[0]
+    assert found is not None
+    assert (found.paleo.peak_gflops, found.paleo.clock_mhz, found.paleo.mem_bandwidth) == (gflops, clock, gbits)
+    assert wiring(cluster, routed=False).routes[0, 1][0].gbytes_per_s == gbits / 8
+    assert cluster.devices[0].capacity_bytes == int(memory / 1000 * 1e9)
 
 
 @pytest.mark.parametrize(
     ("devices", "channels", "message"),
     [
-        ([device((1, 0)), device((0, 0), type="switch")], [channel(8)], "is a device graph: device 1 is a switch"),
-        ([device((1, 0)), device()], [channel(8)], "device 0 is linked to 1 with no link back"),
-        ([device((1, 0)), device((0, 1))], [channel(8), channel(8, latency_us=5)], "latency_us is 0 from device 0"),
-        ([device((1, 0)), device((0, 0), peaks={"int4": 1})], [channel(8)], "device 1 has a peak of 'int4'"),
-        ([device((1, 0), modl=1), device((0, 0))], [channel(8)], r"devices\[0\]: unknown key 'modl'"),
+        ([device((1, 0)), device((0, 0), type="switch")], [channel(8)], "'switch1' is a switch"),
+        ([device((1, 0)), device()], [channel(8)], "no links lead from 'gpu0' to 'gpu1' and back"),
     ],
-)  # fmt: skip
+)
 def test_what_a_step_cannot_have_is_named(
     devices: list[Any], channels: list[Any], message: str, tmp_path: Path
 ) -> None:
-    path = written(tmp_path, {"comm_channels": channels, "devices": devices})
+    cluster = load_cluster(written(tmp_path, {"comm_channels": channels, "devices": devices}))
+    with pytest.raises(TensortideError, match=message):
+        cluster.check_for_steps()
+
+
+@pytest.mark.parametrize(
+    ("more", "message"),
+    [
+        ({"peaks": {"int4": 1}}, "device 0 has a peak of 'int4'; known are float64, float32"),
+        ({"modl": 1}, r"devices\[0\]: unknown key 'modl'"),
+        ({"mem_bandwidth": 1e40}, "memory_gbytes_per_s is 1e"),
+    ],
+)
+def test_what_a_cluster_cannot_have_is_named(more: dict[str, Any], message: str, tmp_path: Path) -> None:
+    path = written(tmp_path, {"comm_channels": [channel(8)], "devices": [device((1, 0), **more), device((0, 0))]})
     with pytest.raises(TensortideError, match=message) as error:
         load_cluster(path)
     assert str(error.value).startswith(str(path))
 
 
+def test_each_way_of_a_step_has_the_latency_of_its_channel(tmp_path: Path) -> None:
+    channels = [channel(8), channel(8, latency_us=5)]
+    graph = {"comm_channels": channels, "devices": [device((1, 0)), device((0, 1))]}
+    cluster = load_cluster(written(tmp_path, graph))
+    assert [lane.link.latency_ns for lane in cluster.lanes] == [0, 5000]
+
+
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("given", "message"),
     [
-        ({"devices": [{"name": "a", "device": "Intel i9-13900K"}]}, "has no fp32_tflops, which layers are timed by"),
-        ({"devices": [{"name": "a", "device": CLUSTER["devices"][0]["device"]}]}, "the memory of 'a' is not known"),
-        (
-            {"links": [{"between": ["*"], "link": "20GB/s", "back": "5GB/s", "duplex": False}]},
-            "the link of 'cpu' and 'gpu0' has two speeds and one queue",
-        ),
+        ("Intel i9-13900K", "given: Intel i9-13900K.* has no fp32_tflops, which layers are timed by"),
+        (CLUSTER["devices"][0]["device"], "given: the memory of 'a' is not known: give its 'memory_bytes'"),
     ],
-)  # fmt: skip
-def test_what_layers_cannot_have_is_named(change: dict[str, Any], message: str, tmp_path: Path) -> None:
-    kept = {"name": "box"} if "devices" in change else CLUSTER
-    path = written(tmp_path, {**kept, **change})
-    with pytest.raises(TensortideError, match=message) as error:
-        read_device_graph(path)
-    assert str(error.value).startswith(f"{path} is a cluster file of captured steps: ")
+)
+def test_what_layers_cannot_have_is_named(given: object, message: str, tmp_path: Path) -> None:
+    cluster = load_cluster(written(tmp_path, {"devices": [{"name": "a", "device": given}]}))
+    with pytest.raises(TensortideError, match=message):
+        simulate(net("mnist"), cluster, [0] * 9)
 
 
 def test_the_published_model_needs_a_clock(tmp_path: Path) -> None:
-    graph = read_device_graph(written(tmp_path, CLUSTER))
-    with pytest.raises(TensortideError, match="device '24 cores' has no clock"):
+    graph = load_cluster(written(tmp_path, CLUSTER))
+    with pytest.raises(TensortideError, match="24 cores has no boost_mhz, which the published model needs"):
         simulate(net("mnist"), graph, [1] * 9, Settings(mode=COMPAT))
 
 
@@ -247,10 +265,9 @@ def test_damaged_files_are_read_or_refused_in_one_line(content: dict[str, Any], 
     messages = []
     for _ in range(300):
         path = written(tmp_path, mutated(json.dumps(content), draw))
-        for read in (load_cluster, read_device_graph):
-            try:
-                read(path)
-            except TensortideError as error:
-                messages.append(str(error))
-    assert len(messages) > 280
+        try:
+            load_cluster(path)
+        except TensortideError as error:
+            messages.append(str(error))
+    assert len(messages) > 140
     assert all(message.startswith(str(tmp_path)) and len(message.splitlines()) == 1 for message in messages)

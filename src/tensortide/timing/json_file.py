@@ -1,7 +1,8 @@
-"""JSON files of placements: read into records, with every fault one error that names file and key."""
+"""JSON files read into records, with every fault one error that names file and key."""
 
 from __future__ import annotations
 
+import codecs
 import json
 import os
 from collections.abc import Iterator
@@ -32,7 +33,7 @@ def read_json(path: str | os.PathLike[str], kind: type[Record], what: str, *, cl
             that is not known.
     """
     try:
-        text = Path(path).read_bytes()
+        text = Path(path).read_bytes().removeprefix(codecs.BOM_UTF8)
     except OSError as error:
         raise TensortideError(f"{path}: cannot be read as {what}: {error.strerror}.") from None
     except ValueError as error:  # a path that no file can have

@@ -1,16 +1,70 @@
-"""The player of plans: what is resident where in which state, when engines are free, and what a step waits for."""
+"""The event rules of plans once more, one step after the other: the oracle of plans written as tasks.
+
+It keeps states, times and bytes of every storage itself, and a heap of releases for each place. Nothing of it is
+shared with the player of ``tensortide.play``, nor with what writes plans as its tasks.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from heapq import heappop, heappush
 from typing import NamedTuple
 
 from tensortide.errors import PlanError
-from tensortide.plans.events.places import NOTHING, MemorySpace
-from tensortide.plans.events.played import Cause, Stall, engine_name
-from tensortide.plans.events.primitives import Primitives
+from tensortide.plans.events.played import NOTHING, Cause, Change, Played, Stall, engine_name
+from tensortide.plans.events.primitives import Primitives, homes, primitives
 from tensortide.plans.instance import BEFORE, DEVICE, Instance, InstanceOp
-from tensortide.plans.model import Compute, Copy, Evict, Fetch
+from tensortide.plans.model import Compute, Copy, Drop, Evict, Fetch, Step
+
+
+class MemorySpace:
+    """The device or a tier. ``level``: bytes held at the time of the last request; ``capacity``: None if unlimited.
+
+    A release is known by its time, and takes effect when a request at that time or later asks for room: at one instant,
+    releases happen before allocations. ``changes`` are all of them: time, bytes, storage, number of the step.
+    """
+
+    __slots__ = ("_releases", "capacity", "changes", "level", "name", "peak", "released_by")
+
+    def __init__(self, name: str, capacity: int | None, level: int) -> None:
+        self.name, self.capacity, self.level, self.peak = name, capacity, level, level
+        self.changes: list[tuple[int, int, int, int]] = []
+        self.released_by = (NOTHING, NOTHING)
+        """Storage whose release made room for the last request that waited, and the step that it waited for."""
+        self._releases: list[tuple[int, int, int, int]] = []
+
+    def room(self, nbytes: int, earliest_ns: int) -> int | None:
+        """The earliest time from ``earliest_ns`` on at which there is room for ``nbytes``; None if no release that is
+        known makes room. Takes nothing."""
+        at, releases = earliest_ns, self._releases
+        most = None if self.capacity is None else self.capacity - nbytes
+        while releases:
+            when, freed, released, by = releases[0]
+            if when > at:
+                if most is None or self.level <= most:
+                    break
+                at, self.released_by = when, (released, by)
+            self.level -= freed
+            heappop(releases)
+        return at if most is None or self.level <= most else None
+
+    def settle(self, at_ns: int) -> None:
+        """Bring ``level`` to what is held at ``at_ns``, of which no later request is earlier."""
+        while self._releases and self._releases[0][0] <= at_ns:
+            self.level -= heappop(self._releases)[1]
+
+    def hold(self, nbytes: int, at_ns: int, storage: int, step: int) -> None:
+        """Take ``nbytes``, for which there is room."""
+        if nbytes:
+            self.level += nbytes
+            self.peak = max(self.peak, self.level)
+            self.changes.append((at_ns, nbytes, storage, step))
+
+    def free(self, nbytes: int, when_ns: int, storage: int, step: int, by: int) -> None:
+        """Release ``nbytes`` at ``when_ns``, when the step ``by`` ends that touches them last."""
+        if nbytes:
+            heappush(self._releases, (when_ns, nbytes, storage, by))
+            self.changes.append((when_ns, -nbytes, storage, step))
 
 
 class _Residence:
@@ -110,7 +164,7 @@ class Player:
             elif isinstance(step, Fetch):
                 engine = engine_name(step.link, inwards=True)
                 start, end = self._fetch(step.storage, step.link, engine)
-            else:
+            elif isinstance(step, Drop):
                 self._drop(step.storage, step.link)
             if end > self.makespan_ns:
                 self.makespan_ns, self.last_by = end, number
@@ -234,8 +288,8 @@ class Player:
     def _copy(self, s: int, link: str, engine: str) -> tuple[int, int]:
         source, copy = self._movable(s, "copies"), self.copies.get((s, link))
         if copy is None:
-            copy = self.copies[s, link] = _TierCopy(source.state)
             at = self._room(self.places[link], self.size[s], self.issue_ns, f"the copy of storage {s}")
+            copy = self.copies[s, link] = _TierCopy(source.state)
             self.places[link].hold(self.size[s], at, s, self.step)
             self.issue_ns = at
         start = max(self.issue_ns, self.free_ns[engine], source.ready_ns, copy.until_ns)
@@ -338,3 +392,90 @@ class Player:
 
 def _the(place: str) -> str:
     return "the device" if place == DEVICE else place
+
+
+def play(
+    instance: Instance,
+    steps: Sequence[Step],
+    *,
+    home: Mapping[int, str] | None = None,
+    budget_bytes: int | None = None,
+    serial: bool = False,
+) -> Played:
+    """Play a plan of ``instance``: ``steps``, and the ``home`` of persistent storages where it is not the instance's.
+
+    ``budget_bytes``: capacity of the device (None: unlimited). ``serial``: every step is issued when the step before
+    it has ended, as if transfers were synchronous: the peak of such a replay is the least budget in which the plan
+    fits, synchronous or not. Raises PlanError if the plan is illegal or does not fit; its
+    attributes are the step, the storage, and the states expected and found.
+    """
+    where = homes(instance, home)
+    player = Player(instance, where, budget_bytes, serial=serial)
+    written = primitives(instance, steps, where)
+    player.run(written)
+    player.finish()
+    return _played(player, written)
+
+
+def check(
+    instance: Instance, steps: Sequence[Step], *, home: Mapping[int, str] | None = None, ends: bool = True
+) -> None:
+    """Check that a plan of ``instance`` is legal, whatever room it needs; with ``ends``, also what it leaves where.
+
+    Raises PlanError as ``play``.
+    """
+    where = homes(instance, home)
+    player = Player(instance, where, None, serial=True)
+    player.run(primitives(instance, steps, where))
+    player.finish(ends=ends)
+
+
+def steady_ns(
+    instance: Instance,
+    steps: Sequence[Step],
+    *,
+    home: Mapping[int, str] | None = None,
+    budget_bytes: int | None = None,
+) -> int:
+    """Time of one step of many: the plan played three times in a row, the end of the third minus that of the second.
+
+    Engines and releases carry over and issue times go on. What a step leaves behind besides persistent storages is
+    released as the next step begins; what exists before a step without being persistent is allocated then.
+    """
+    where = homes(instance, home)
+    player = Player(instance, where, budget_bytes, serial=False)
+    written = primitives(instance, steps, where)
+    ends = []
+    for turn in range(3):
+        if turn:
+            player.renew()
+        player.run(written)
+        player.finish()
+        ends.append(player.makespan_ns)
+    return ends[2] - ends[1]
+
+
+def _played(player: Player, written: Primitives) -> Played:
+    base = player.instance.base_ns
+    return Played(
+        steps=tuple(written.steps),
+        origin=tuple(written.origin),
+        unsaid=tuple(written.unsaid),
+        issue_ns=tuple(player.issues),
+        start_ns=tuple(player.starts),
+        end_ns=tuple(player.ends),
+        engine=tuple(player.engines),
+        resident_bytes=tuple(player.resident),
+        makespan_ns=player.makespan_ns,
+        base_ns=base,
+        recompute_ns=player.runs_ns - base,
+        stall_ns=sum(stall.end_ns - stall.start_ns for stall in player.stalls),
+        tail_ns=player.makespan_ns - player.compute_end_ns,
+        stalls=tuple(player.stalls),
+        peak_bytes=player.device.peak,
+        tier_peak_bytes={name: place.peak for name, place in player.places.items() if name != DEVICE},
+        busy_ns=player.busy_ns,
+        moved_bytes=player.moved_bytes,
+        before_bytes=player.before,
+        changes={name: tuple(map(Change._make, place.changes)) for name, place in player.places.items()},
+    )
