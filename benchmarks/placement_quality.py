@@ -43,8 +43,9 @@ class Case:
     def problem(self, folder: Path) -> NetProblem:
         cluster = read_device_graph(folder / "device_graphs" / f"{self.graph}.json")
         if self.gpu_gb is not None:
+            nbytes = int(self.gpu_gb * 1e9)
             devices = [
-                msgspec.structs.replace(device, memory=self.gpu_gb) if device.type == "gpu" else device
+                msgspec.structs.replace(device, capacity_bytes=nbytes) if device.row.kind == "gpu" else device
                 for device in cluster.devices
             ]
             cluster = msgspec.structs.replace(cluster, devices=tuple(devices))
