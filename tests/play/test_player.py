@@ -174,6 +174,22 @@ def test_a_place_grants_what_was_asked_for_first() -> None:
     assert (found.issue[2], found.issue[4]) == (20, 20)
 
 
+def test_who_asked_first_is_next_in_line() -> None:
+    """The last queue asks for room at 3, the one before it at 6, the one before that at 9."""
+    tasks = TaskList()
+    tasks.new_queue()
+    tasks.add(RUN, 0, 20, [], 0, 8)
+    tasks.add(FREE, NOWHERE, 0, [0], 0, 8)
+    asking = []
+    for lane, (before, nbytes, ns) in enumerate(((9, 6, 1), (6, 5, 7), (3, 6, 4)), 1):
+        tasks.new_queue()
+        tasks.add(RUN, lane, before)
+        asking.append(tasks.add(RUN, lane, ns, [], 0, nbytes))
+        tasks.add(FREE, NOWHERE, 0, asking[-1:], 0, nbytes)
+    found = played(tasks.tasks, 4, Places([10], [0]), SHARED)
+    assert [found.issue[task] for task in asking] == [31, 24, 20]
+
+
 def test_tasks_that_wait_for_each_other_have_no_end() -> None:
     tasks = TaskList()
     tasks.new_queue()

@@ -133,6 +133,33 @@ def test_stages_send_and_offload_over_one_link() -> None:
     assert by_kind(shared, Kind.FETCH) == [(1, "gpu0 host in", 110, 210)]
     assert by_kind(shared, Kind.SEND) == [(2, "gpu0 > gpu1", 110, 150), (4, "gpu1 > gpu0", 210, 250)]
     assert shared.makespan_ns == 270
+    # Bytes are held from the issue of a transfer on, also while it waits for its engine.
+    for line in (alone, shared):
+        assert tuple(int(level.max()) for _, level in line.levels) == line.peaks_bytes == (248, 44)
+
+
+def updated_after_it_is_sent(*last: Offload) -> LanesTimeline:
+    """Two lanes: op 0 of the second reads a weight of 100 bytes of the first, whose op 1 updates it."""
+    builder = Builder()
+    weight = builder.storage(100, Role.PARAMETER, name="w")
+    made = builder.storage(4, birth=0)
+    builder.op([weight], [made])
+    builder.op([weight], [weight], mutated=(0,))
+    graph = builder.graph()
+    first = Lane("gpu0", (Send(0, 1), Compute(1), *last))
+    plan = Plan(graph.index.digest, (first, Lane("gpu1", (Receive(0, 0), Compute(0)))))
+    devices = (ClusterDevice("gpu0", GPU, None, (Tier(HOST),)), ClusterDevice("gpu1", GPU))
+    machine = Cluster("two", devices, both_ways([(0, 1)]), (Channel(BYTE_PER_NS),))
+    return replay_lanes(graph, plan, [[10, 10]] * 2, machine, workspace=False)
+
+
+def test_an_update_waits_until_what_it_changes_has_left() -> None:
+    assert by_kind(updated_after_it_is_sent(), Kind.RUN) == [(1, "gpu0", 100, 110), (0, "gpu1", 100, 110)]
+
+
+def test_a_lane_leaves_what_is_at_home_there() -> None:
+    with pytest.raises(PlanError, match=r"lane 0 \(gpu0\): after its last step the plan needs on the device storage 0"):
+        updated_after_it_is_sent(Offload(0, "host"))
 
 
 def test_a_tier_over_another_waits_for_it_and_is_no_faster() -> None:

@@ -21,7 +21,7 @@ Number = TypeVar("Number", float, "NDArray[np.float64]")
 
 
 class Held(Enum):
-    """What a rank has before a collective, or after it. A message has as many parts as there are ranks."""
+    """State of a rank before a collective, or after it. A message has as many parts as there are ranks."""
 
     NOTHING = "nothing"
     OWN = "a message of its own"
