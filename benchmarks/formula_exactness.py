@@ -4,7 +4,7 @@
     python benchmarks/formula_exactness.py late_norm --settings 5      # one case, in seconds
     python benchmarks/formula_exactness.py builtin                     # the built-in workloads
 
-The formulas of a workload (`tests/formulas/ordinary.py`, `ordinary_models.py`) are derived once, over all integers
+The formulas of a workload (`tests/formulas/ordinary*.py`) are derived once, over all integers
 among its hyperparameters. Then N legal settings are drawn (the draw is seeded): each hyperparameter is its default, 1
 to 3, a divisor of the default times a power of two, or anything between a sixteenth and 64 times the default, less
 where a capture would take long. At each the workload is captured on fake tensors, and each of the 11 totals gets a

@@ -21,7 +21,7 @@ from tensortide.placements.graphs.hosts import Launch
 from tensortide.placements.graphs.schedules import ScheduleName
 from tensortide.placements.search.best import Best
 from tensortide.timing import device
-from tensortide.timing.machine import link
+from tensortide.timing.links import link
 
 SIZES = {"batch": 2, "seq": 64, "hidden": 64, "heads": 4, "vocab": 500}
 RANDOM = 9

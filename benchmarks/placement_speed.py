@@ -2,20 +2,25 @@
 
     python benchmarks/placement_speed.py [--write] [--smallest] [CASE ...]
 
-The original's figures are recorded ones, of one core of another run (`eval_speed.json` of the reference data); the
-kernel and plain Python take turns in this one, on the same random placements. Before they are timed their scores are
-compared. The last table is a synthetic net on eight devices: one evaluation, and the tables that all of them share.
+The original's figures are recorded ones, of one core of another run (`eval_speed.json` of the reference data); plain
+Python is the kernel in a process without Numba, on the same random placements, and its scores are compared. The last
+table is a synthetic net on eight devices: one evaluation, and the tables that all of them share.
 """
 
 from __future__ import annotations
 
 import json
+import os
+import sys
 import time
 from pathlib import Path
 from typing import Any
 
 import harness
 import numpy as np
+
+if "WITHOUT_NUMBA" in os.environ:
+    sys.modules["numba"] = None  # type: ignore[assignment]  # before it is imported below
 
 from tensortide.placements import COMPAT, Net, NetProblem, Settings, read_device_graph, read_net
 from tensortide.placements.simulator.queues import EVENTS
@@ -36,7 +41,6 @@ LEAST_S = 0.2
 
 
 def measure(run: harness.Run) -> None:
-    folder = harness.reference() / "placement"
     table = run.table(
         {
             "net, server, batches/in flight": "{case}",
@@ -50,7 +54,7 @@ def measure(run: harness.Run) -> None:
         title="Random placements per CPU second",
     )
     for name, case in run.cases(CASES).items():
-        table.add({"case": name, **speeds(folder, *case, rounds=1 if run.smallest else ROUNDS)})
+        table.add({"case": name, **speeds(run, *case)})
     large = run.table(
         {
             "layers": "{layers:,}",
@@ -63,12 +67,27 @@ def measure(run: harness.Run) -> None:
         title="A synthetic net on eight devices",
     )
     for layers in (1_000,) if run.smallest else (1_000, 10_000):
-        large.add({"layers": layers, **synthetic(layers)})
+        plain_ms = run.child(synthetic, layers, WITHOUT_NUMBA="1")["kernel_ms"]
+        large.add({"layers": layers, **synthetic(layers), "plain_ms": plain_ms})
 
 
-def speeds(folder: Path, net: str, gpus: int, batches: int, flying: int, rounds: int) -> dict[str, float]:
-    exprimo = folder / "inputs" / "exprimo"
-    spec = read_net(exprimo / "nets" / f"{net}.json")
+def speeds(run: harness.Run, net: str, gpus: int, batches: int, flying: int) -> dict[str, float]:
+    case = net, gpus, batches, flying, 1 if run.smallest else ROUNDS
+    (kernel, scores), (plain, same) = speed(*case), run.child(speed, *case, WITHOUT_NUMBA="1")
+    assert scores == same
+    original = recorded(harness.reference() / "placement", net, gpus, batches)
+    return {
+        "original": original,
+        "kernel": kernel,
+        "plain": plain,
+        "kernel_times": kernel / original,
+        "plain_times": plain / original,
+    }
+
+
+def speed(net: str, gpus: int, batches: int, flying: int, rounds: int) -> tuple[float, list[float]]:
+    """Placements per CPU second, and the scores of some."""
+    exprimo = harness.reference() / "placement" / "inputs" / "exprimo"
     cluster = read_device_graph(exprimo / "device_graphs" / f"{'malvik' if gpus == 2 else FOUR}.json")
     settings = Settings(
         batch_size=128,
@@ -78,25 +97,12 @@ def speeds(folder: Path, net: str, gpus: int, batches: int, flying: int, rounds:
         comm_penalization=0.25,
         mode=COMPAT,
     )
-    kernel = NetProblem(spec, cluster, settings)
-    plain = NetProblem(spec, cluster, settings, compiled=False)
-    rows = np.random.default_rng(1).integers(0, len(cluster.devices), (100, len(spec.order)))
-    assert (kernel.evaluate(rows)[0] == plain.evaluate(rows)[0]).all()
-    counts = [many(problem, rows) for problem in (kernel, plain)]
-    steps = [
-        lambda problem=problem, count=count: repeat(problem, rows, count)
-        for problem, count in zip((kernel, plain), counts, strict=True)
-    ]
-    times = harness.paired(rounds, *steps)
-    found = [count / float(np.median(of)) for count, of in zip(counts, times, strict=True)]
-    original = recorded(folder, net, gpus, batches)
-    return {
-        "original": original,
-        "kernel": found[0],
-        "plain": found[1],
-        "kernel_times": found[0] / original,
-        "plain_times": found[1] / original,
-    }
+    problem = NetProblem(read_net(exprimo / "nets" / f"{net}.json"), cluster, settings)
+    rows = np.random.default_rng(1).integers(0, len(cluster.devices), (100, len(problem.names)))
+    scores: list[float] = problem.evaluate(rows)[0].tolist()
+    count = many(problem, rows)
+    (times,) = harness.paired(rounds, lambda: repeat(problem, rows, count))
+    return count / float(np.median(times)), scores
 
 
 def many(problem: NetProblem, rows: np.ndarray[Any, Any]) -> int:
@@ -134,16 +140,13 @@ def synthetic(layers: int) -> dict[str, float]:
     began = time.process_time()
     kernel = NetProblem(Net("synthetic", entries), cluster, Settings())
     tables_s = time.process_time() - began
-    plain = NetProblem(kernel.net, cluster, Settings(), compiled=False)
     rows = np.random.default_rng(1).integers(0, 8, (20, layers))
     kernel.evaluate(rows)
-    plain.evaluate(rows[:1])
     with kernel.state() as state:
         events = int(state.counts[EVENTS])
     return {
         "tables_s": tables_s,
         "kernel_ms": harness.seconds(lambda: kernel.evaluate(rows)) / len(rows) * 1e3,
-        "plain_ms": harness.seconds(lambda: plain.evaluate(rows[:3])) / 3 * 1e3,
         "events": events,
     }
 

@@ -40,7 +40,6 @@ from tensortide.run.measure import compared
 from tensortide.run.results import Generators, results_of
 from tensortide.run.traced import LiveStep
 from tensortide.timelines import timeline
-from tensortide.timing.machine import Machine
 
 UNLIMITED = 1 << 60
 RATIOS = (0.7, 0.5)
@@ -145,13 +144,12 @@ def ran(
                 times.append(time.perf_counter() - began)
     usage, latest = budget.usage, budget.steps[-STEPS:]
     both = compared(budget, latest)
-    machine = Machine("cpu", {}, both.links)
-    serial = replay(graph, planned, machine=machine, workspace=False, serial=True)
+    serial = replay(graph, planned, links=both.links, workspace=False, serial=True)
     line = replay(
         graph,
         planned,
         durations_ns=durations_of(latest),
-        machine=machine,
+        links=both.links,
         workspace=False,
         budget_bytes=room,
         serial=transfers == "serial",

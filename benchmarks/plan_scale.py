@@ -20,7 +20,7 @@ from tensortide import capture, plan
 from tensortide.plans.remat.schedule import recorded
 from tensortide.timing import estimate
 from tensortide.timing.catalogue import device
-from tensortide.timing.machine import LINKS
+from tensortide.timing.links import LINKS
 
 OPS = (1_250, 2_500, 5_000, 10_000, 20_000)
 OPS_PER_LAYER = 220

@@ -18,10 +18,10 @@ import harness
 import numpy as np
 from numpy.typing import NDArray
 
-from tensortide.timing.collectives import COLLECTIVES, Cluster, cluster, predict_collective, sweep
+from tensortide.timing.collectives import COLLECTIVES, Nodes, nodes_of, predict_collective, sweep
 from tensortide.timing.collectives.bound import bound
-from tensortide.timing.collectives.cluster import LINK_LATENCY_NS
 from tensortide.timing.collectives.hierarchy import NIC_SHARE
+from tensortide.timing.collectives.nodes import LINK_LATENCY_NS
 from tensortide.timing.fit.collectives import Collectives, fit_collectives, held_out, pooled, without_ranks
 from tensortide.timing.intervals import Pool, coverage, pool
 from tests.timing.tables import between_nodes, nccl, pairs_of_nodes
@@ -149,7 +149,7 @@ def libraries(run: harness.Run) -> None:
     for older, dtype in ((False, "half"), (True, "half"), (False, "int8"), (True, "int8")):
         found, ns = [], []
         for each in nccl(dtype, older=older)[: 1 if run.smallest else None]:
-            where = cluster(each.device)
+            where = nodes_of(each.device)
             for ranks, nbytes, time in zip(*(column.tolist() for column in each[-3:]), strict=True):
                 found.append(predict_collective(each.kind, int(nbytes), int(ranks), where).estimate)
                 ns.append(time)
@@ -177,7 +177,7 @@ def nodes(run: harness.Run) -> None:
     attained = float(pair.nbytes[-1] / pair.ns[-1])
     for (count, per_node), each in sorted(between_nodes().items()):
         for nics in dict.fromkeys((1, per_node)):
-            where = cluster(
+            where = nodes_of(
                 each.device,
                 devices_per_node=per_node,
                 nodes=count // per_node,
@@ -189,7 +189,7 @@ def nodes(run: harness.Run) -> None:
             )
 
 
-def _node_row(each: Collectives, count: int, where: Cluster) -> harness.Row:
+def _node_row(each: Collectives, count: int, where: Nodes) -> harness.Row:
     found = [predict_collective("all_reduce", int(size), count, where) for size in each.nbytes]
     ns = np.array([one.ns for one in found])
     low, high = [one.estimate.low_ns for one in found], [one.estimate.high_ns for one in found]

@@ -81,7 +81,7 @@ def constant_hfu(cases: Sequence[Case]) -> tuple[MeasuredSteps, Fit]:
     """One utilization for all: the median over the known steps. FLOPs travel in the column ``layers``."""
     known = measured_of(cases)
     work = [published_flops(case.step.shape, case.step.configuration.batch) for case in cases]
-    seconds = np.array(work) / [case.step.cluster.size for case in cases] / known.columns.peak
+    seconds = np.array(work) / [case.step.nodes.size for case in cases] / known.columns.peak
     known = replace(known, columns=known.columns._replace(layers=seconds))
 
     def fit(some: MeasuredSteps) -> Callable[[MeasuredSteps], Floats]:
@@ -268,7 +268,7 @@ def _half_width(cases: Sequence[Case]) -> Floats:
     """Half-widths of the intervals that ``predict_step`` gives."""
     from tensortide.parallelism.closed.predict import predict_step
 
-    times = [predict_step(case.step.shape, case.step.configuration, case.step.cluster).time for case in cases]
+    times = [predict_step(case.step.shape, case.step.configuration, case.step.nodes).time for case in cases]
     return np.array([time.log_width for time in times])
 
 
@@ -277,7 +277,7 @@ def _signs(cases: Sequence[Case], found: Floats) -> tuple[int, int]:
     right = count = 0
     for group in dict.fromkeys(case.group for case in cases):
         pairs = zip(cases, found, strict=True)
-        some = sorted((case.step.cluster.size, case.seconds, ns) for case, ns in pairs if case.group == group)
+        some = sorted((case.step.nodes.size, case.seconds, ns) for case, ns in pairs if case.group == group)
         for before, after in itertools.pairwise(some):
             if before[0] != after[0] and abs(after[1] / before[1] - 1) > ROUNDING:
                 count += 1

@@ -65,12 +65,12 @@ def predicted(case: dict[str, Any], shape: dict[str, Any], micro_batches: int, m
     from tensortide.studies.scale.recomputation import recomputed
     from tensortide.studies.scale.stage import library_bytes, stage
     from tensortide.timing import device
-    from tensortide.timing.collectives import cluster
+    from tensortide.timing.collectives import nodes_of
 
     one, sizes = Case(**case), Shape(**shape)
     several = micro_batches if one.pipeline > 1 else 1
     graph = whole(one.model, tuple(sizes._replace(batch=sizes.batch * several * one.data)), machine)
-    where = cluster(device(machine or "H100-SXM-80GB"), devices_per_node=PER_NODE)
+    where = nodes_of(device(machine or "H100-SXM-80GB"), devices_per_node=PER_NODE)
     asked = Configuration(
         batch=sizes.batch * several * one.data,
         micro_batch=sizes.batch,

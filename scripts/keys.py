@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterator, Mapping
 
@@ -20,6 +21,7 @@ Verbs that measure (`run`, `time steady`, `time calibrate`, `place links`) are n
 """
 
 
+@functools.cache
 def keys() -> dict[str, dict[str, set[str]]]:
     """The keys of each table of each section, its facts among them; of each section its verbs, under no name."""
     found: dict[str, dict[str, set[str]]] = {}

@@ -32,7 +32,7 @@ def main() -> None:
     """Fit, hold out, and write."""
     cases = [*vtrain("multi"), *vtrain("single")]
     steps = measured_of(cases)
-    several = np.array([case.step.cluster.nodes > 1 for case in cases])
+    several = np.array([case.step.nodes.count > 1 for case in cases])
     _, number, count = np.unique(steps.layers, return_inverse=True, return_counts=True)
     pools = {}
     for layers, parts in ((True, {"node": ~several, "nodes": several}), (False, {"known": ~several})):

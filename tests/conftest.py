@@ -30,6 +30,9 @@ ROOT = Path(__file__).resolve().parent.parent
 # Tiny tensors are computed by one thread, here and in the processes that tests start: more only wait for each other.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# Texts are those of a pipe for which nobody has said how wide it is.
+os.environ.pop("COLUMNS", None)
+
 BROWSERS = ("chromium", "chromium-browser", "google-chrome-stable", "google-chrome")
 
 THOROUGH = 100

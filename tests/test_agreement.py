@@ -25,16 +25,21 @@ from tensortide.replays import replay
 from tensortide.replays.remat import Simulator
 from tensortide.reports import report
 from tensortide.timelines import idleness, timeline
-from tests.examples.tiny import TINY
+from tests.examples.tiny import OTHER_SIZES, TINY
 from tests.graphs import graphs, path_of, stored
 
 QUICK = ("mlp", "lstm", "gpt2")
 ALIKE = {
-    *("resnet", "resnet34", "resnet50", "resnet101", "resnet152", "resnet32_cifar", "vgg", "alexnet", "inception_v3"),
+    *("resnet", "resnet50", "vgg", "alexnet", "inception_v3"),
+    *("encoder_lm", "vector_transformer", "unrolled_rnn", "inception_v4", "similarity_treelstm"),
     *("densenet", "resnet18_cifar", "hf_gpt2", "hf_bert", "hf_vit", "hf_llama", "mixtral", "word_lm", "char_lm"),
 }
 """Examples whose ops and storages are those of another example, more of them or in another order."""
-EXAMPLES = [pytest.param(name, marks=() if name in QUICK else pytest.mark.slow) for name in TINY if name not in ALIKE]
+EXAMPLES = [
+    pytest.param(name, marks=() if name in QUICK else pytest.mark.slow)
+    for name in TINY
+    if name not in ALIKE | OTHER_SIZES
+]
 
 
 def assert_agreement(graph: Graph) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 from pathlib import Path
@@ -41,6 +42,7 @@ VERBS = (
 )
 
 
+@functools.cache
 def checker() -> Any:
     schema = json.loads(schemas()["document.schema.json"])
     jsonschema.Draft202012Validator.check_schema(schema)

@@ -119,12 +119,14 @@ def test_its_core_can_be_built(environment: Environment, tmp_path: Path) -> None
     assert sources == {path.name: path.read_bytes() for path in ours.iterdir() if path.suffix in (".cpp", ".h")} != {}
 
 
-FRAMEWORKS = ("jax", "tensorflow")
-"""Whole frameworks: who has models in one has it already, and nobody wants three."""
+WITH_CUDA = {"tf-gpu", "all-gpu"}
+"""Extras that replace those of the same name by larger packages."""
 
 
 def test_all_is_every_extra_for_users() -> None:
     extras = PROJECT["optional-dependencies"]
     (everything,) = extras["all"]
     named = set(everything.removeprefix("tensortide[").removesuffix("]").split(","))
-    assert named == set(extras) - {"all", "dev", *FRAMEWORKS}
+    assert named == set(extras) - {"all", "dev", "tf", *WITH_CUDA}
+    assert (extras["tf"], extras["all-gpu"]) == (["tensortide[tensorflow]"], ["tensortide[all,tf-gpu]"])
+    assert {line.partition(">=")[0] for line in extras["tf-gpu"]} == {"tensorflow[and-cuda]", "keras"}

@@ -17,7 +17,7 @@ from tensortide import Graph, GraphBuilder, Out, Phase, Role, frontier, plan
 from tensortide.plans.planned import Planned
 from tensortide.reports.render.json import render_json
 from tensortide.timing import load_durations
-from tensortide.timing.machine import link
+from tensortide.timing.links import link
 
 
 def record_functions(into: Recorder) -> None:

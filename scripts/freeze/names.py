@@ -38,6 +38,8 @@ EXEMPT_VERBS = {
     "time steady": "measures wall time",
     "time calibrate": "measures wall time",
     "place links": "measures wall time",
+    "experiment": "runs other verbs' questions in processes of their own, many of them live",
+    "experiment compare": "compares results that are measured",
 }
 """Verbs without a line, with the reason."""
 
@@ -47,7 +49,9 @@ EXEMPT_FUNCTIONS = {
     "record": "records a live run; the Graph is that of capture",
     "budget": "evicts in a live step, by measured times",
     "live": "reads the memory of a live process",
-    **dict.fromkeys(("draw", "fit", "metrics", "place", "scale", "simulate", "time"), "answers as its verb does"),
+    **dict.fromkeys(
+        ("draw", "experiment", "fit", "metrics", "place", "scale", "simulate", "time"), "answers as its verb does"
+    ),
     "fits": "answers as fit does",
 }
 """Public names without a line, with the reason."""

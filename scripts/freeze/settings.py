@@ -100,6 +100,7 @@ LIMITS: dict[str, tuple[str, ...]] = {
     "place algorithms": (),
     "place compare": ("--budget", "60", "--seeds", "1", "--threads", "1"),
     "place examples": (),
+    "place paleo": (),
     "place run": ("--budget", "60"),
     "place score": ("--threads", "1"),
     "place validate": (),

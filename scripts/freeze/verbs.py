@@ -210,6 +210,7 @@ def _on_nets() -> Iterator[Ask]:
     yield Ask("place validate", "alexnet_net", (net, *placements, *on, "--times", "measured.json"))
     config = str(EXPRIMO / "configs/sa-malvik-alexnet.json")
     yield Ask("place run", "alexnet_net", (config, "--out", "configured"))
+    yield Ask("place paleo", "alexnet_net", (net,))
     yield Ask("place algorithms", "all", ())
     yield Ask("place examples", "all", ("--out", "examples"))
 

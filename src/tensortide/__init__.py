@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from tensortide.measures.checks.checking import check
     from tensortide.measures.differences.compared import compare
     from tensortide.plans import footprint
-    from tensortide.questions import draw, fit, metrics, place, scale, simulate, time
+    from tensortide.questions import draw, experiment, fit, metrics, place, scale, simulate, time
     from tensortide.recorder.recording import record
     from tensortide.run import live
     from tensortide.run.budget import budget
@@ -53,6 +53,7 @@ __all__ = [
     "count",
     "draw",
     "errors",
+    "experiment",
     "explain",
     "fit",
     "fits",
@@ -78,6 +79,7 @@ __all__ = [
 
 _LAZY = {
     "draw": "tensortide.questions",
+    "experiment": "tensortide.questions",
     "fit": "tensortide.questions",
     "fits": "tensortide.studies.fit.model",
     "metrics": "tensortide.questions",

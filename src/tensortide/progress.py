@@ -1,10 +1,12 @@
-"""Progress: a line now and then of what long work is at, and whether a search is to end."""
+"""Progress: a line now and then of what long work is at, details of it, and whether a search is to end."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable
-from typing import NamedTuple
+from typing import Literal, NamedTuple
 
+_LOG = logging.getLogger("tensortide")
 Say = Callable[[str], None]
 """Shows a line of progress."""
 PREPARING = "preparing the search; the first time on a machine its functions are compiled, in up to a minute"
@@ -13,6 +15,11 @@ PREPARING = "preparing the search; the first time on a machine its functions are
 def silent(message: str) -> None:
     """Show nothing, and nothing of what a script prints either."""
     del message
+
+
+def detail(kind: Literal["assumed", "skipped"], what: object) -> None:
+    """Tell those who ask for more (``--verbose``) of something that was assumed, or skipped with its reason."""
+    _LOG.debug("%s: %s", kind, what)
 
 
 def _goes_on() -> bool:

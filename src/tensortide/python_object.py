@@ -45,7 +45,7 @@ def load_object(text: str) -> Any:
     Raises WorkloadError if there is no such file, module or object, or if importing it fails.
     """
     place, _, name = text.rpartition(":")
-    _check_name(place, name.split(".")[0])
+    check_name(place, name.split(".")[0])
     module = _from_file(Path(place)) if place.endswith(".py") else _from_package(place)
     value: Any = module
     for part in name.split("."):
@@ -55,8 +55,11 @@ def load_object(text: str) -> Any:
     return value
 
 
-def _check_name(place: str, name: str) -> None:
-    """Raise WorkloadError if the source text of a module shows that it defines no ``name``: nothing of it runs."""
+def check_name(place: str, name: str) -> None:
+    """Raise WorkloadError if there is no such file, or the source text of a module shows that it defines no ``name``:
+    nothing of it runs."""
+    if place.endswith(".py") and not Path(place).is_file():
+        raise WorkloadError(f"there is no file {place}")
     try:
         tree = ast.parse(_source(place))
     except (OSError, SyntaxError, ValueError):  # importing it tells what is wrong
@@ -83,8 +86,6 @@ def _source(place: str) -> bytes:
 
 
 def _from_file(path: Path) -> ModuleType:
-    if not path.is_file():
-        raise WorkloadError(f"there is no file {path}")
     name = path.stem
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:

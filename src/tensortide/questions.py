@@ -20,6 +20,7 @@ from tensortide.targets.keywords import keyword_of, request_of
 if TYPE_CHECKING:
     from tensortide.measures.request import Measured
     from tensortide.reports.drawing.request import Drawn
+    from tensortide.studies.experiment.runner import Conducted
     from tensortide.studies.fit.results import Fit, FitOnMachines
     from tensortide.studies.placement.placed import Placed
     from tensortide.studies.remat.budgeted import Budgeted
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from tensortide.studies.timing.request import TimedStep
 
     draw: Callable[..., Drawn]
+    experiment: Callable[..., Conducted]
     fit: Callable[..., Fit | FitOnMachines]
     metrics: Callable[..., Measured]
     place: Callable[..., Placed]
@@ -50,6 +52,7 @@ class Question(NamedTuple):
 
 QUESTIONS = {
     "draw": Question("tensortide.reports.drawing.request", "DrawRequest"),
+    "experiment": Question("tensortide.studies.experiment.request", "TrialsRequest"),
     "fit": Question("tensortide.studies.fit.request", "FitRequest", alone=True),
     "metrics": Question("tensortide.measures.request", "MetricsRequest"),
     "place": Question("tensortide.studies.placement.placed", "PlaceRequest", "place_and_run"),

@@ -58,15 +58,19 @@ def format_percent(part: float, whole: float = 1.0) -> str:
 
 
 def format_seconds(seconds: float) -> str:
-    """A duration in the unit that suits it: ``13.7 ms``, ``115 s``, ``2.4 h``, ``9,988 days``."""
+    """A duration in the unit that suits it: ``13.7 ms``, ``60.0 ms``, ``115 s``, ``2.4 h``, ``9,988 days``."""
     return format_ns(seconds * 1e9)
 
 
 def format_ns(ns: float) -> str:
-    """A duration of so many nanoseconds, as ``format_seconds`` writes it."""
-    for unit, size, most in (("ns", 1.0, 1e3), ("us", 1e3, 1e6), ("ms", 1e6, 1e9), ("s", 1e9, 600e9)):
+    """A duration of so many nanoseconds, as ``format_seconds`` writes it: in all units from a microsecond to a second
+    with three digits, so that those of a column are as exact as each other."""
+    if ns < 1e3:
+        return f"{significant(ns, 3)} ns"
+    for unit, size, most in (("us", 1e3, 1e6), ("ms", 1e6, 1e9), ("s", 1e9, 600e9)):
         if ns < most:
-            return f"{significant(ns / size, 3)} {unit}"
+            value = ns / size
+            return f"{fixed(value, 2 if value < 9.995 else 1 if value < 99.95 else 0)} {unit}"
     for unit, size, most in (("min", 60.0, 7200.0), ("h", 3600.0, 172800.0)):
         if ns / 1e9 < most:
             return f"{fixed(ns / 1e9 / size, 1)} {unit}"

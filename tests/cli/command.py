@@ -132,9 +132,9 @@ def called(folder: Path, *arguments: str, **environment: str) -> subprocess.Comp
         pytest.raises(SystemExit) as stopped,
     ):
         main([*arguments])
-    for name, module in list(sys.modules.items()):
-        file = str(getattr(module, "__file__", ""))
-        if module is not before.get(name) and file.startswith(str(folder.resolve())):
+    for name in [name for name, module in sys.modules.items() if module is not before.get(name)]:
+        file = str(getattr(sys.modules[name], "__file__", ""))
+        if file.startswith(str(folder.resolve())):
             del sys.modules[name]
             linecache.cache.pop(file, None)
     return subprocess.CompletedProcess(arguments, int(stopped.value.code or 0), out.getvalue(), err.getvalue())

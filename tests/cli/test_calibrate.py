@@ -125,7 +125,14 @@ def test_predictions_for_this_machine_name_the_calibration_that_they_use(store: 
     assert shown["sections"]["time"]["facts"]["provenance_calibrated_ns"] > 0
 
 
-@pytest.mark.parametrize("verb", [("report",), ("memory", "--idle"), ("remat", "simulate", "--budget=1GiB")])
+@pytest.mark.parametrize(
+    "verb",
+    [
+        pytest.param(("report",), marks=pytest.mark.slow),
+        ("memory", "--idle"),
+        pytest.param(("remat", "simulate", "--budget=1GiB"), marks=pytest.mark.slow),
+    ],
+)
 def test_other_verbs_take_this_machine_too(store: Path, verb: tuple[str, ...]) -> None:
     done = tiny(store, *verb, *SMALL)
     assert done.returncode == 0, done.stderr

@@ -98,8 +98,14 @@ def test_sizes_that_nobody_knows_are_told_and_can_be_given(tmp_path: Path) -> No
 
 
 def test_a_configuration_file_is_done_and_shown(dumps: Path) -> None:
-    name = config(dumps, "GPU_memory_size_GB 16")
-    assert "of the 16.00 GiB that the device has" in said(dumps, "memory", name, "--idle")
+    name = "run.config"
+    for idle in ((), ("--idle",)):
+        assert config(dumps, "GPU_memory_size_GB 16") == name
+        assert "of the 16.00 GiB that the device has, which is enough." in said(dumps, "memory", name, *idle)
+        small = said(dumps, "memory", config(dumps, "GPU_memory_size_GB 0.000000001"), *idle)
+        assert "of the 1 B that the device has: " in small
+        assert "too much." in small
+    config(dumps, "GPU_memory_size_GB 16")
     assert "results/net/pytorch8" in said(dumps, "capture", name)
     statistics = dumps / "results/net/pytorch8/statistics"
     assert sorted(path.name for path in statistics.iterdir()) == [

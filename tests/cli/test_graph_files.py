@@ -77,12 +77,12 @@ def test_rows(capsys: pytest.CaptureFixture[str], word_lm: Path, tmp_path: Path)
     assert (product["flops_formula"], product["trips_formula"], product["phase"]) == ("16*b*h**2", "s", "forward")
 
 
-def test_rows_are_shown(capsys: pytest.CaptureFixture[str], reference: Path) -> None:
-    assert re.search(
-        r"^matmul +1 +2,097,152 +16\*b\*h\*\*2$",
-        run(capsys, "count", graph_file(reference, "simple_example"), "--ops"),
-        re.MULTILINE,
-    )
+def test_rows_are_shown_with_their_tensors(capsys: pytest.CaptureFixture[str], reference: Path) -> None:
+    text = run(capsys, "count", graph_file(reference, "simple_example"), "--ops")
+    matmul = r"^matmul +a f32\[b,2\*h\], +matmul +2,097,152 +16\*b\*h\*\*2 +180,224 +8\*h\*\(3\*b \+ 4\*h\)$"
+    assert re.search(matmul, text, re.MULTILINE)
+    assert re.search(r"^Inputs\n.*\na +f32\[b,2\*h\] +4,096 +2\*b\*h +16,384$", text, re.MULTILINE)
+    assert re.search(r"^Parameters\n.*\nweights +f32\[2\*h,4\*h\] +32,768 +8\*h\*\*2 +131,072$", text, re.MULTILINE)
 
 
 def test_dropping_and_binding(capsys: pytest.CaptureFixture[str], reference: Path) -> None:

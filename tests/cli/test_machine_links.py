@@ -9,9 +9,10 @@ import pytest
 
 from tensortide.studies.fit.trial import gathering_ns
 from tensortide.timing import device
-from tensortide.timing.collectives.cluster import LinkRates
+from tensortide.timing.collectives.nodes import LinkRates
 from tests.cli.command import called, tensortide
 from tests.graphs import path_of, stored
+from tests.marks import some_slow
 
 NICS = "error: the rate of the NICs of V100-PCIe-32GB is unknown: give it with --nic, as in --nic 50GB/s\n"
 LINK = (
@@ -23,7 +24,7 @@ VERBS = {"time": (), "scale": (), "place": ("--budget", "20", "--threads", "1")}
 STEP = str(path_of("mlp"))
 
 
-@pytest.mark.parametrize("verb", VERBS)
+@pytest.mark.parametrize("verb", some_slow(VERBS, ["place"]))
 def test_a_missing_rate_is_asked_for_by_its_option_which_gives_it(verb: str, tmp_path: Path) -> None:
     (tmp_path / "mine.json").write_text(json.dumps(MINE))
     for machine, message, given in (
@@ -35,6 +36,14 @@ def test_a_missing_rate_is_asked_for_by_its_option_which_gives_it(verb: str, tmp
         assert (done.returncode, done.stdout, done.stderr) == (2, "", message)
         done = called(tmp_path, *asked, *given)
         assert done.returncode == 0, done.stderr
+
+
+def test_one_device_of_a_cluster_is_no_machine_to_place_on_and_the_file_is_named(tmp_path: Path) -> None:
+    box = {"name": "box", "devices": [{"name": "gpu", "count": 2, "device": "rtx3090"}]}
+    (tmp_path / "box.json").write_text(json.dumps(box | {"links": [{"between": ["gpu*"], "link": "pcie4"}]}))
+    done = called(tmp_path, "place", STEP, "--machine", "box.json:gpu0")
+    said = "box.json:gpu0 is one device; a step is placed on all of a file: write --machine box.json"
+    assert (done.returncode, done.stderr) == (2, f"error: {said}\n")
 
 
 def test_a_node_that_no_wiring_joins_is_asked_for_too(tmp_path: Path) -> None:
@@ -67,7 +76,7 @@ def test_scale_leaves_out_what_needs_a_nic_that_nobody_knows(tmp_path: Path) -> 
 
 
 def test_fit_asks_about_one_device(tmp_path: Path) -> None:
-    done = tensortide(tmp_path, "fit", STEP, "--machine", "4xgh200")
+    done = called(tmp_path, "fit", STEP, "--machine", "4xgh200")
     assert (done.returncode, done.stderr) == (
         2,
         "error: 4xgh200: this asks about one device: write --machine gh200. time, scale and place take several\n",
@@ -126,12 +135,46 @@ def test_a_rate_has_its_unit_and_no_latency(text: str, message: str, tmp_path: P
     assert message in done.stderr
 
 
-@pytest.mark.parametrize("verb", [("time",), ("scale",), ("fit",), ("plan", "--budget", "80%")])
-def test_a_cluster_file_is_told_from_a_device(verb: tuple[str, ...], tmp_path: Path) -> None:
-    (tmp_path / "pair.json").write_text(json.dumps({"devices": [{"device": "L4"}]}))
-    done = called(tmp_path, verb[0], STEP, *verb[1:], "--machine", "pair.json")
+TIERED = {"name": "gpu", "count": 2, "device": "h100-sxm", "tiers": [{"name": "host", "link": "25GB/s,10us"}]}
+PAIR = {"devices": [TIERED], "links": [{"between": ["*"], "link": "450GB/s,1us"}]}
+BOX = {**PAIR, "devices": [TIERED, {"name": "old", "device": "t4"}]}
+
+
+@pytest.mark.parametrize("verb", [("fit",), ("plan", "--budget", "80%"), ("report",), ("time",), ("scale",)])
+def test_one_device_of_a_cluster_file_is_named(verb: tuple[str, ...], tmp_path: Path) -> None:
+    (tmp_path / "box.json").write_text(json.dumps(BOX))
+    done = called(tmp_path, verb[0], STEP, *verb[1:], "--machine", "box.json")
     assert done.returncode == 2
-    assert "pair.json is a cluster of devices (docs/machines.md), which place takes; this takes one" in done.stderr
+    assert "box.json:gpu0" in done.stderr or "FILE:gpu0" in done.stderr
+    assert called(tmp_path, verb[0], STEP, *verb[1:], "--machine", "box.json:gpu9").returncode == 2
+
+
+def test_alike_devices_of_a_file_are_those_of_the_catalogue(tmp_path: Path) -> None:
+    (tmp_path / "pair.json").write_text(json.dumps(PAIR))
+    found = []
+    for machine in ("pair.json", "2xh100-sxm"):
+        done = called(tmp_path, "time", STEP, "--machine", machine, "--json")
+        assert done.returncode == 0, done.stderr
+        found.append(done)
+    assert "warning: pair.json: its tiers (host) are left out" in found[0].stderr
+    assert found[0].stdout.replace(" (pair)", "") == found[1].stdout
+    for option in ("--nic", "--device-link"):
+        done = called(tmp_path, "time", STEP, "--machine", "pair.json", option, "50GB/s")
+        assert done.returncode == 2
+        assert "--device-link or --nic goes with devices of the catalogue" in done.stderr
+    done = called(tmp_path, "scale", STEP, "--machine", "pair.json", "--devices", "4")
+    assert done.returncode == 2
+    assert "--devices goes with devices of the catalogue: pair.json has its own" in done.stderr
+
+
+def test_a_nic_goes_with_several_nodes(tmp_path: Path) -> None:
+    for verb, machine in (("time", "4xh100-sxm"), ("place", "4xh100-sxm"), ("scale", "h100-sxm")):
+        done = called(tmp_path, verb, STEP, "--machine", machine, "--nic", "50GB/s")
+        assert done.returncode == 2
+        assert "error: --nic goes with several" in done.stderr
+
+
+def test_a_file_of_one_device_is_no_cluster(tmp_path: Path) -> None:
     (tmp_path / "mine.json").write_text(json.dumps(MINE))
     done = called(tmp_path, "place", STEP, "--machine", "mine.json")
     assert done.returncode == 2

@@ -261,7 +261,7 @@ def test_starts_share_the_budget_and_the_best_counts(folder: Path) -> None:
         (("gpt2.tide",), "a step is placed on a cluster: give its devices and links with --machine"),
         (
             ("gpt2.tide", "--machine", "4xh100-sxm.json"),
-            "h100-sxm.json cannot be read: No such file",
+            "h100-sxm.json: cannot be read as a machine: No such file",
         ),
         (
             ("gpt2.tide", "--machine", "net.json"),

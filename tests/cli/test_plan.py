@@ -54,6 +54,24 @@ def test_a_plan_of_a_real_step_fits_and_takes_the_time_that_is_printed(folder: P
     assert facts["step_ns"] == facts["base_ns"] + added
 
 
+@pytest.mark.parametrize(
+    ("machine", "here", "words"),
+    [
+        ("t4", False, "on a machine with a GPU, tensortide run mlp"),
+        ("t4", True, "tensortide run mlp"),
+        ("local", False, "tensortide run mlp"),
+    ],
+)
+def test_the_next_line_says_that_a_plan_for_a_gpu_runs_on_one(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, machine: str, here: bool, words: str
+) -> None:
+    monkeypatch.setattr("torch.cuda.is_available", lambda: here)
+    asked = ["mlp", "--machine", machine, "--budget", "90%", "--work-limit", "1000", "--plan", "gpu.json"]
+    for setting in ("batch=2048", "inputs=8", "hidden=64", "layers=8"):
+        asked += ["--set", setting]
+    assert f"next: {words}" in run(folder, *asked).stdout
+
+
 def test_the_text_says_whether_it_fits_and_what_to_compute_again(folder: Path) -> None:
     text = run(folder, *UNDER, "--work-limit", "10000").stdout
     share = r"\(80(\.0)? % of the peak without a budget\)"

@@ -52,7 +52,7 @@ def test_a_trace_that_fits_is_played_on_the_authors_machine(folder: Path) -> Non
     done = called(folder, "plan", "trace", "--policies", "ideal,g10")
     assert done.returncode == 0, done.stderr
     assert "40.00 GiB on the device" in done.stdout
-    assert "Ours: 30 ms, 0 % over the ideal time" in done.stdout
+    assert "Ours: 30.0 ms, 0 % over the ideal time" in done.stdout
 
 
 def test_a_budget_that_no_plan_can_keep_is_a_no(folder: Path) -> None:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli.command import on_terminal
+from tests.cli.command import called, on_terminal
 from tests.graphs import path_of
+from tests.marks import some_slow
 
 SLOW = """
 import time
@@ -51,7 +52,13 @@ def test_colours_are_for_those_who_want_them(folder: Path) -> None:
     assert "\x1b" not in on_terminal(folder, "memory", "mlp.tide", TERM="dumb").stdout
 
 
-@pytest.mark.parametrize("width", [60, 80, 140])
+@pytest.mark.parametrize(("columns", "least", "most"), [("80", 60, 80), ("140", 120, 140), ("wide", 85, 100)])
+def test_a_pipe_is_as_wide_as_columns_says_or_a_hundred(folder: Path, columns: str, least: int, most: int) -> None:
+    seen = called(folder, "report", "mlp.tide", COLUMNS=columns).stdout
+    assert least < max(map(len, seen.splitlines())) <= most
+
+
+@pytest.mark.parametrize("width", some_slow([60, 80, 140], [80]))
 def test_it_fits_the_terminal(folder: Path, width: int) -> None:
     seen = on_terminal(folder, "report", "mlp.tide", COLUMNS=str(width), LINES="25", TERM="dumb")
     assert max(map(len, seen.stdout.splitlines())) <= width

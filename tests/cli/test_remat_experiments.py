@@ -40,7 +40,7 @@ def test_a_sweep_prints_a_table_and_writes_files(folder: Path) -> None:
     done = run(folder, *command, "--threads", "2")
     assert done.stderr == ""
     text = " ".join(done.stdout.split())
-    assert "chain12 24 cuda 24 us 12 B" in text
+    assert "chain12 24 cuda 24.0 us 12 B" in text
     assert "of peak Budget dtr lru random 100 % 12 B 1.0000^ 1.0000^ 1.0000^" in text
     assert "thrash: given up, because it took more than 2 times as long as the step" in text
     assert text.endswith("wrote sweep.svg wrote sweep.csv")

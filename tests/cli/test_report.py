@@ -69,8 +69,8 @@ def commands(text: str) -> list[list[str]]:
 @pytest.mark.parametrize(
     ("arguments", "fit"),
     [
-        (["mlp.tide"], "fit mlp.tide --machine T4"),
-        (["a100.tide"], "fit a100.tide"),
+        pytest.param(["mlp.tide"], "fit mlp.tide --machine T4", marks=pytest.mark.slow),
+        pytest.param(["a100.tide"], "fit a100.tide", marks=pytest.mark.slow),
         (["a b.py:forward", "--set", "batch=2"], "fit 'a b.py:forward' --set batch=2 --machine T4"),
         (["mlp.tide", "--machine", "h100", "--depth", "1"], "fit mlp.tide --machine h100"),
         pytest.param(
@@ -135,9 +135,9 @@ def on_screen(folder: Path, *arguments: str, height: int) -> list[str]:
 @pytest.mark.parametrize(
     ("arguments", "verdict"),
     [
-        (("report", "mlp.tide"), "fits GPUs from 16 GB on"),
+        pytest.param(("report", "mlp.tide"), "fits GPUs from 16 GB on", marks=pytest.mark.slow),
         (("report", "mlp.tide", "--full"), "fits GPUs from 16 GB on"),
-        (("memory", "mlp.tide", "--idle"), "of memory-time is inactive."),
+        pytest.param(("memory", "mlp.tide", "--idle"), "of memory-time is inactive.", marks=pytest.mark.slow),
         (("compare", "mlp.tide", "a100.tide"), "parameters 59.3x (94 → 5.58 k)."),
     ],
 )

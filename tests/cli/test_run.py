@@ -232,3 +232,32 @@ def test_a_step_that_reads_a_value_is_compared_too(tmp_path: Path, capsys: pytes
     shown = capsys.readouterr()
     assert ended.value.code in (0, None), shown.err
     assert "redicted" in shown.out
+
+
+def test_the_log_of_a_step_is_played_under_its_budget(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    log = tmp_path / "step.log.gz"
+    sizes = ("--set", "batch=256", "--set", "inputs=64", "--set", "hidden=64", "--set", "layers=6")
+    limits = ("--budget", "620KiB", "--steps", "1", "--no-plain")
+    status, out, _ = output(capsys, "mlp", *sizes, *limits, "--save-log", str(log), "--json")
+    assert status == 0
+    measured = json.loads(out)["sections"]["run"]["facts"]
+    with pytest.raises(SystemExit) as ended:
+        main(["remat", "simulate", str(log), "--budget", "620KiB", "--policy", "dtr-eq", "--json"])
+    assert ended.value.code in (0, None)
+    played = json.loads(capsys.readouterr().out)["sections"]["simulation"]["facts"]
+    assert measured["recomputations"] > 0
+    # The steps that are measured took other times than the one of the log, and the policy decides by times.
+    assert played["recomputed"] > 0
+    for peak in (played["peak_bytes"], measured["peak_bytes"]):
+        assert 0.9 * played["budget_bytes"] < peak <= played["budget_bytes"]
+
+
+def test_a_log_that_cannot_be_written_is_an_error_before_the_run(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    status, _, err = output(capsys, *SMALL, "--budget", "1GiB", "--save-log", str(tmp_path / "none" / "step.log"))
+    assert status == 2
+    assert "does not exist" in err
+    status, _, err = output(capsys, *SMALL, "--least", "--save-log", str(tmp_path / "step.log"))
+    assert status == 2
+    assert "--save-log" in err

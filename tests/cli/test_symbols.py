@@ -79,7 +79,7 @@ def test_strict_refuses_what_has_no_formula(tmp_path: Path) -> None:
 
 WITHOUT_SYMBOLS = (
     *(["--real"], ["--first-step"], ["--compiled"], ["--ranks", "2"], ["--device", "cuda"], ["--machine", "t4"]),
-    *(["--explain", "mm"], ["--missing"], ["--ops"], ["--table", "both"]),
+    *(["--explain", "mm"], ["--missing"], ["--table", "both"]),
 )
 OF_SYMBOLS = (
     *(["--condition", "hidden > 1"], ["--values", "hidden=1"], ["--limit", "1"], ["--work-limit", "1"]),
@@ -108,3 +108,17 @@ def test_a_saved_graph_has_no_hyperparameters(tmp_path: Path) -> None:
     said(tmp_path, "capture", f"{TARGET}custom", "-o", "custom.tide", "--quiet")
     text = said(tmp_path, "count", "custom.tide", "--symbols", "all", code=2)
     assert "custom.tide" in text
+
+
+def test_ops_are_listed_with_formulas(tmp_path: Path) -> None:
+    asked = ("count", f"{TARGET}mlp", "--symbols", "hidden", "--set", "seq=3", "--ops")
+    found: Any = json.loads(said(tmp_path, *asked, "--json", "--csv", "ops.csv"))
+    ops, totals = found["sections"]["costs"]["tables"]["ops"], found["sections"]["formulas"]["tables"]["totals"]
+    values = dict(zip(totals["total"], totals["value"], strict=True))
+    assert {name: sum(ops[name]) for name in ("flops", "bytes")} == {n: values[n] for n in ("flops", "bytes")}
+    weights = found["sections"]["costs"]["tables"]["parameters"]
+    assert "f32[4*hidden,hidden]" in weights["tensor"]
+    assert sum(weights["elements"]) == values["parameters"]
+    assert (tmp_path / "ops.csv").read_text().startswith("name,type,scope,")
+    structures = ("count", f"{TARGET}deep", "--symbols", "batch,layers", "--ops")
+    assert "layers may change which there are" in said(tmp_path, *structures, code=2)

@@ -224,7 +224,15 @@ def test_every_verb_has_one_step_and_one_op_sum_with_their_intervals(folder: Pat
     assert "sum of op times" in run(folder, "remat", "simulate", *asked, "--budget=100%")
 
 
-@pytest.mark.parametrize("verb", [("time",), ("report",), ("memory", "--idle"), ("remat", "simulate", "--budget=100%")])
+@pytest.mark.parametrize(
+    "verb",
+    [
+        ("time",),
+        pytest.param(("report",), marks=pytest.mark.slow),
+        pytest.param(("memory", "--idle"), marks=pytest.mark.slow),
+        ("remat", "simulate", "--budget=100%"),
+    ],
+)
 def test_every_verb_says_what_is_assumed_of_a_cpu_that_is_not_calibrated(
     verb: tuple[str, ...], folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -250,7 +250,7 @@ def test_help_has_what_must_be_given_and_what_most_people_need(capsys: pytest.Ca
         "  OTHERS...  Further targets.",
         "  --json     Print JSON instead of text.",
         "",
-        "14 more options: tensortide toy --help-all",
+        "15 more options: tensortide toy --help-all",
     ]
 
 

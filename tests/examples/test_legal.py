@@ -12,11 +12,11 @@ from tensortide import legal
 from tensortide.examples import examples, find
 from tensortide.formulas.space import Space
 from tensortide.recorder.fake_mode import StepFakeMode, same_paths
-from tests.examples.tiny import LARGE, OF_A_KIND, TINY, Settings
+from tests.examples.tiny import LARGE, OF_A_KIND, OTHER_SIZES, TINY, Settings
 from tests.marks import some_slow
 
-ALIASES = {"resnet18", "resnet34", "resnet50", "resnet101", "resnet152", "resnet18_cifar", "resnet32_cifar"}
-"""Another workload with another depth, or of another variant, that declares the same."""
+ALIASES = (OTHER_SIZES | {"resnet18", "resnet18_cifar", "resnet50"}) - {"densenet100", "resnet20"}
+"""Workloads at other settings; but those whose conditions are their own."""
 
 DECLARED = [e.name for e in examples() if e.available and e.name not in ALIASES and hasattr(e.load(), "where")]
 FREE = [e.name for e in examples() if e.available and not hasattr(e.load(), "where")]
@@ -47,7 +47,12 @@ def drawn(name: str) -> Iterator[tuple[Settings, bool]]:
         yield {**tiny, **given}, space.allows(given)
 
 
-@pytest.mark.parametrize("name", some_slow(DECLARED, LARGE | OF_A_KIND | {"hf_gpt2", "transformer", "vit"}))
+@pytest.mark.parametrize(
+    "name",
+    some_slow(
+        DECLARED, LARGE | OF_A_KIND | {"alexnet", "densenet100", "hf_gpt2", "llama", "resnet20", "transformer", "vit"}
+    ),
+)
 def test_a_workload_accepts_what_it_declares_and_nothing_else(name: str) -> None:
     workload, left = find(name).load(), {True: LEGAL, False: ILLEGAL}
     for settings, declared in drawn(name):

@@ -10,10 +10,11 @@ from torch import Tensor, nn
 
 from tensortide.examples import find
 from tensortide.examples.decoders import MixtureOfExperts, rotary_table, rotate
-from tensortide.examples.recurrent import HighwayStep, LSTMCell, WordLM
+from tensortide.examples.recurrent import GRUCell, HighwayStep, LSTMCell, Unrolled, WordLM
 from tensortide.examples.seq2seq import Encoder
 from tensortide.examples.speech import BidirectionalLSTM
 from tensortide.examples.training import default_dtype
+from tensortide.examples.trees import SumCell, SumTree
 from tensortide.examples.unrolled_gan import GAN, unrolled_loss
 from tensortide.examples.word2vec import SkipGram
 from tests.examples.probe import models
@@ -31,7 +32,9 @@ def model_of(name: str, **settings: int | float | str | bool) -> nn.Module:
     return model
 
 
-@pytest.mark.parametrize(("name", "settings"), [("gpt2", {}), ("llama", {}), ("mixtral", {"dispatch": "dense"})])
+@pytest.mark.parametrize(
+    ("name", "settings"), [("gpt2", {}), ("llama", {}), ("mixtral", {"dispatch": "dense"}), ("encoder_lm", {})]
+)
 def test_a_language_model_sees_no_later_token(name: str, settings: Settings) -> None:
     model = model_of(name, **settings)
     ids = torch.randint(0, 29, (2, 6))
@@ -189,6 +192,49 @@ def test_a_closed_highway_carries_its_state_and_an_open_one_replaces_it() -> Non
     torch.testing.assert_close(step(x, state), torch.tanh(step.candidate(x)))
 
 
+def test_a_closed_gate_keeps_the_state_and_an_open_one_takes_the_candidate() -> None:
+    cell = GRUCell(6, 4)
+    x, state = torch.randn(3, 6), torch.randn(3, 4)
+    nn.init.zeros_(cell.gates.weight)
+    nn.init.constant_(cell.gates.bias, math.inf)
+    torch.testing.assert_close(cell(x, state), (state,))
+    cell.gates.bias.data[:4] = -math.inf  # the reset gate stays open
+    torch.testing.assert_close(cell(x, state)[0], torch.tanh(cell.candidate(torch.cat([x, state], -1))))
+
+
+def test_cells_looped_over_time_are_an_lstm() -> None:
+    cell, x = LSTMCell(3, 4), torch.randn(5, 2, 3)
+    _, (_, last) = as_torch_lstm([cell], 3, 4)(x)
+    torch.testing.assert_close(Unrolled(cell, 4)(x), last[0])
+
+
+def test_a_tree_that_sums_its_children_does_not_know_their_order() -> None:
+    tree, nodes = SumTree(3, 4), torch.randn(7, 2, 3)
+    torch.testing.assert_close(tree(nodes), tree(nodes[[0, 2, 1, 5, 6, 3, 4]]))
+    assert not torch.allclose(tree(nodes), tree(nodes[[0, 2, 1, 3, 4, 5, 6]]))
+
+
+def test_a_node_with_one_child_is_a_step_of_an_lstm() -> None:
+    node, x, cell, hidden = SumCell(3, 4), torch.randn(2, 3), torch.randn(2, 4), torch.randn(2, 4)
+    lstm = nn.LSTMCell(3, 4)
+    admit, emit, candidate, keep = node.input.weight.detach().chunk(4)
+    biases = node.input.bias.detach().chunk(4)
+    summed = node.summed.weight.detach().chunk(3)
+    with torch.no_grad():
+        lstm.weight_ih.copy_(torch.cat([admit, keep, candidate, emit]))
+        lstm.weight_hh.copy_(torch.cat([summed[0], node.own.weight, summed[2], summed[1]]))
+        lstm.bias_ih.copy_(torch.cat([biases[0], biases[3], biases[2], biases[1]]))
+        lstm.bias_hh.zero_()
+    mine, other = node(x, [(cell, hidden)]), lstm(x, (hidden, cell))
+    torch.testing.assert_close(mine, other[::-1])
+
+
+def test_two_sentences_are_as_alike_in_either_order() -> None:
+    model = model_of("similarity_treelstm")
+    left, right = torch.randint(0, 29, (2, 7, 2)).unbind()
+    torch.testing.assert_close(model(left, right), model(right, left))
+
+
 def test_the_generators_gradient_passes_through_the_discriminators_updates() -> None:
     with default_dtype("float64"):
         discriminator = GAN(3, 4, 1, 2).discriminator
@@ -208,10 +254,10 @@ def test_the_chances_of_all_negative_samples_sum_to_one() -> None:
 @pytest.mark.parametrize(
     ("name", "settings", "message"),
     [
-        ("resnet", {"depth": 20}, "no imagenet ResNet of depth 20; choose one of: 18, 34, 50, 101, 152$"),
+        ("resnet", {"depth": 20}, "choose one of: 18, 34, 50, 101, 152, or, with variant=cifar, 6n"),
         ("resnet", {"depth": 21, "variant": "cifar"}, r"of depth 21; .* or 6n \+ 2"),
         ("resnet", {"variant": "svhn"}, "unknown variant 'svhn'; choose one of: imagenet, cifar"),
-        ("densenet", {"depth": 1}, "no DenseNet of depth 1; choose one of: 121, 161, 169, 201"),
+        ("densenet", {"depth": 1}, "no DenseNet of depth 1; choose one of: 100, 121, 161, 169, 201"),
         ("vgg", {"depth": 1}, "no VGG of depth 1; choose one of: 11, 13, 16, 19"),
         ("unet", {"height": 9}, "height=9 and width=12 must be multiples of 4"),
         ("diffusion", {"image": 9}, "image=9 must be a multiple of 8"),

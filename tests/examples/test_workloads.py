@@ -12,11 +12,8 @@ import torch
 from tensortide.examples import examples, find
 from tensortide.recorder.fake_mode import StepFakeMode, same_paths
 from tests.examples.probe import Dispatched, Recorder, parameters
-from tests.examples.tiny import LARGE, OF_A_KIND, TINY, Settings
+from tests.examples.tiny import LARGE, OF_A_KIND, OTHER_SIZES, TINY, Settings
 from tests.marks import some_slow
-
-ALIASES = {"resnet34", "resnet50", "resnet101", "resnet152", "resnet18_cifar", "resnet32_cifar"}
-"""Workloads that are another with other defaults; they differ from it in size only."""
 
 NAMES = [
     pytest.param(
@@ -27,7 +24,7 @@ NAMES = [
         ],
     )
     for e in examples()
-    if e.name not in ALIASES
+    if e.name not in OTHER_SIZES | {"resnet50", "resnet18_cifar"}
 ]
 
 _FORWARD = ("gpt2", "hf_gpt2", "lstm", "mlp", "transformer", "treelstm", "unet", "unrolled_gan", "word2vec")
@@ -39,11 +36,12 @@ FORWARD = [
 
 SETTINGS: list[tuple[str, Settings]] = [
     ("vgg", {"norm": True}),
+    ("rnn_lm", {"cell": "lstm"}),
+    ("unrolled_rnn", {"cell": "gru"}),
     ("word_lm", {"tied": True}),
     ("mixtral", {"dispatch": "dense"}),
     ("bert", {"objective": "masked"}),
     ("gpt2", {"dropout": 0.1}),
-    ("gpt2", {"attention": "eager", "dtype": "bfloat16"}),
     ("llama", {"kv_heads": 6, "dtype": "bfloat16"}),
     ("unrolled_gan", {"unroll": 0}),
     ("hf_gpt2", {"attention": "eager"}),
@@ -52,7 +50,9 @@ SETTINGS: list[tuple[str, Settings]] = [
 
 MORE_SETTINGS: list[tuple[str, Settings]] = [
     ("resnet", {"depth": 8, "variant": "cifar", "image": 8}),
+    ("densenet", {"depth": 100}),
     ("mixtral", {"capacity": 0.5}),
+    ("gpt2", {"attention": "eager", "dtype": "bfloat16"}),
     ("mixtral", {"dtype": "bfloat16"}),
     ("bert", {"dropout": 0.0}),
     ("transformer", {"attention": "eager"}),
@@ -62,8 +62,13 @@ MORE_SETTINGS: list[tuple[str, Settings]] = [
 ]
 """The same kinds at others."""
 
+ALIKE = {"alexnet", "nmt", "resnet18", "transformer", "vit"}
+"""Workloads of the layers of others."""
+
 FAKE = [
-    pytest.param(*name.values, marks=[*name.marks, pytest.mark.slow]) if name.values[0] in dict(SETTINGS) else name
+    pytest.param(*name.values, marks=[*name.marks, pytest.mark.slow])
+    if name.values[0] in {*dict(SETTINGS), *ALIKE}
+    else name
     for name in NAMES
 ]
 """Workloads that no other settings run on fake tensors."""
@@ -71,7 +76,7 @@ FAKE = [
 SHALLOW: dict[str, Settings] = {
     **{name: {"layers": 1} for name in ("bert", "llama", "mixtral", "transformer", "vit")},
     "char_lm": {"seq": 2, "depth": 2},
-    "gru": {"seq": 3},
+    "rnn_lm": {"seq": 3},
     "nmt": {"source_seq": 3, "target_seq": 2},
     "word_lm": {"seq": 3},
 }

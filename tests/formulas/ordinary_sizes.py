@@ -12,7 +12,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tests.formulas.ordinary import CASES, Step, all_of, at_least, case, classify, fit, multiple, training
+from tests.formulas.ordinary import Step, all_of, at_least, case, classify, fit, multiple, training
+from tests.formulas.ordinary_convolutions import CASES
 
 __all__ = ["CASES"]
 

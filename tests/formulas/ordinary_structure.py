@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 from tests.formulas.ordinary import Step, case, fit, training
-from tests.formulas.ordinary_models import CASES
+from tests.formulas.ordinary_images import CASES
 
 __all__ = ["CASES"]
 

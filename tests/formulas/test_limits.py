@@ -99,7 +99,13 @@ def test_what_changes_is_named() -> None:
             [{"seq": 24, "hidden": 3}, {"seq": 25, "hidden": 3}],
             marks=pytest.mark.slow,
         ),
-        (by_remainder, ["seq"], "seq % 97 != 0", [{"seq": 96}, {"seq": 97}, {"seq": 970}]),
+        pytest.param(
+            by_remainder,
+            ["seq"],
+            "seq % 97 != 0",
+            [{"seq": 96}, {"seq": 97}, {"seq": 970}],
+            marks=pytest.mark.slow,
+        ),
         pytest.param(
             tailed,
             ["vocab", "cutoff"],
@@ -110,7 +116,13 @@ def test_what_changes_is_named() -> None:
         pytest.param(
             odd_pooled, ["seq"], "seq % 2 == 0", [{"seq": 41}, {"seq": 64}, {"seq": 7}], marks=pytest.mark.slow
         ),
-        (by_band, ["hidden"], "hidden < 300", [{"hidden": 299}, {"hidden": 300}, {"hidden": 350}]),
+        pytest.param(
+            by_band,
+            ["hidden"],
+            "hidden < 300",
+            [{"hidden": 299}, {"hidden": 300}, {"hidden": 350}],
+            marks=pytest.mark.slow,
+        ),
     ],
     ids=lambda value: value.__name__ if callable(value) else None,
 )

@@ -65,9 +65,9 @@ def found(workload: Callable[..., Step]) -> Symbolic:
     ("workload", "setting", "claimed"),
     [
         pytest.param(strided, {"step": 5}, True, marks=pytest.mark.slow),
-        (strided, {"step": 6}, True),
-        (strided, {"seq": 32}, True),
-        (strided, {"seq": 31}, True),
+        pytest.param(strided, {"step": 6}, True, marks=pytest.mark.slow),
+        pytest.param(strided, {"seq": 32}, True, marks=pytest.mark.slow),
+        pytest.param(strided, {"seq": 31}, True, marks=pytest.mark.slow),
         pytest.param(strided_evenly, {}, True, marks=pytest.mark.slow),
         pytest.param(strided_evenly, {"seq": 33}, True, marks=pytest.mark.slow),
         (cropped, {}, True),

@@ -139,7 +139,10 @@ def test_what_is_not_done_within_the_limit_is_held_and_says_so(monkeypatch: pyte
 
 @pytest.mark.parametrize(
     ("workload", "over", "captures"),
-    [(workloads.deep, ("hidden", "layers"), 9), (workloads.custom, ("batch", "hidden"), 10_000)],
+    [
+        pytest.param(workloads.deep, ("hidden", "layers"), 9, marks=pytest.mark.slow),
+        (workloads.custom, ("batch", "hidden"), 10_000),
+    ],
 )
 def test_formulas_of_limited_captures_are_the_same_on_a_loaded_machine(
     workload: Callable[..., Any], over: Sequence[str], captures: int

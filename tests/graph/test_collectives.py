@@ -105,11 +105,14 @@ def test_bytes_and_steps_are_those_of_a_run(name: str, algorithm: object, ranks:
     found = run(row, way.name, ranks)
     assert all(held >= needed for held, needed in zip(found.state, after(row, ranks), strict=True))
     assert found.steps == way.steps(ranks)
-    if way.name == "tree" and ranks < 4:  # no rank has two children
-        assert found.sent <= way.sent(ranks)
-    else:
-        assert found.sent == pytest.approx(way.sent(ranks))
+    assert found.sent == pytest.approx(way.sent(ranks))
     assert way.sent(ranks) >= row.phi(ranks)
+
+
+def test_a_tree_of_one_rank_sends_nothing() -> None:
+    for row in COLLECTIVES.values():
+        for way in (each for each in row.algorithms if each.name == "tree"):
+            assert run(row, "tree", 1)[1:] == (way.sent(1), way.steps(1)) == (0, 0), row.name
 
 
 def test_a_wrong_run_is_noticed() -> None:

@@ -67,6 +67,15 @@ def test_every_sample_weighs_the_same(drawn: tuple[list[list[float]], list[int]]
     assert model.drop.training
 
 
+@given(SCORED)
+def test_one_hot_labels_are_classes(drawn: Any) -> None:
+    rows, labels = drawn
+    x, y = torch.tensor(rows), torch.tensor(labels)
+    hot = nn.functional.one_hot(y, 4)
+    for given_labels in (hot, hot.float()):
+        assert top_k(Given(), loader(x, given_labels), k=(1, 2)) == top_k(Given(), loader(x, y), k=(1, 2))
+
+
 def test_a_ragged_last_batch_is_no_batch_like_the_others() -> None:
     """Four right of four, then none of one: 20 % wrong, where the mean of the batches is 50 %."""
     data = loader(torch.eye(5)[:, :4], [0, 1, 2, 3, 3], 4)

@@ -7,103 +7,13 @@ shared with the player of ``tensortide.play``, nor with what writes plans as its
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from heapq import heappop, heappush
-from typing import NamedTuple
 
 from tensortide.errors import PlanError
-from tensortide.plans.events.played import NOTHING, Cause, Change, Played, Stall, engine_name
+from tensortide.plans.events.played import NOTHING, Change, Played, Stall, engine_name
 from tensortide.plans.events.primitives import Primitives, homes, primitives
 from tensortide.plans.instance import BEFORE, DEVICE, Instance, InstanceOp
 from tensortide.plans.model import Compute, Copy, Drop, Evict, Fetch, Step
-
-
-class MemorySpace:
-    """The device or a tier. ``level``: bytes held at the time of the last request; ``capacity``: None if unlimited.
-
-    A release is known by its time, and takes effect when a request at that time or later asks for room: at one instant,
-    releases happen before allocations. ``changes`` are all of them: time, bytes, storage, number of the step.
-    """
-
-    __slots__ = ("_releases", "capacity", "changes", "level", "name", "peak", "released_by")
-
-    def __init__(self, name: str, capacity: int | None, level: int) -> None:
-        self.name, self.capacity, self.level, self.peak = name, capacity, level, level
-        self.changes: list[tuple[int, int, int, int]] = []
-        self.released_by = (NOTHING, NOTHING)
-        """Storage whose release made room for the last request that waited, and the step that it waited for."""
-        self._releases: list[tuple[int, int, int, int]] = []
-
-    def room(self, nbytes: int, earliest_ns: int) -> int | None:
-        """The earliest time from ``earliest_ns`` on at which there is room for ``nbytes``; None if no release that is
-        known makes room. Takes nothing."""
-        at, releases = earliest_ns, self._releases
-        most = None if self.capacity is None else self.capacity - nbytes
-        while releases:
-            when, freed, released, by = releases[0]
-            if when > at:
-                if most is None or self.level <= most:
-                    break
-                at, self.released_by = when, (released, by)
-            self.level -= freed
-            heappop(releases)
-        return at if most is None or self.level <= most else None
-
-    def settle(self, at_ns: int) -> None:
-        """Bring ``level`` to what is held at ``at_ns``, of which no later request is earlier."""
-        while self._releases and self._releases[0][0] <= at_ns:
-            self.level -= heappop(self._releases)[1]
-
-    def hold(self, nbytes: int, at_ns: int, storage: int, step: int) -> None:
-        """Take ``nbytes``, for which there is room."""
-        if nbytes:
-            self.level += nbytes
-            self.peak = max(self.peak, self.level)
-            self.changes.append((at_ns, nbytes, storage, step))
-
-    def free(self, nbytes: int, when_ns: int, storage: int, step: int, by: int) -> None:
-        """Release ``nbytes`` at ``when_ns``, when the step ``by`` ends that touches them last."""
-        if nbytes:
-            heappush(self._releases, (when_ns, nbytes, storage, by))
-            self.changes.append((when_ns, -nbytes, storage, step))
-
-
-class _Residence:
-    """A storage on the device, from an op or a fetch until it is evicted.
-
-    ``state`` is the op that last wrote it. ``ready``: when that is complete, and the step that does it. ``until``: when
-    the last step ends that touches it; ``copied``: when the last copy out of it does.
-    """
-
-    __slots__ = ("copied_by", "copied_ns", "ready_by", "ready_ns", "state", "until_by", "until_ns")
-
-    def __init__(self, ready_ns: int, state: int, by: int) -> None:
-        self.ready_ns = self.until_ns = ready_ns
-        self.ready_by = self.until_by = by
-        self.copied_ns, self.copied_by = 0, NOTHING
-        self.state = state
-
-    def touch(self, end_ns: int, by: int) -> None:
-        if end_ns > self.until_ns:
-            self.until_ns, self.until_by = end_ns, by
-
-
-class _TierCopy:
-    """A copy of a storage on a tier: its state, when it is complete, when the last transfer of it ends."""
-
-    __slots__ = ("by", "ready_ns", "state", "until_ns")
-
-    def __init__(self, state: int) -> None:
-        self.ready_ns = self.until_ns = 0
-        self.by, self.state = NOTHING, state
-
-
-class _Wait(NamedTuple):
-    """A reason to wait: its kind, the step that has to end, its storage, and the place where it concerns room."""
-
-    cause: Cause
-    by: int
-    storage: int
-    place: str = DEVICE
+from tests.oracles.memory_space import MemorySpace, Residence, TierCopy, Wait
 
 
 class Player:
@@ -131,8 +41,8 @@ class Player:
         self.links = {link.name: link for link in instance.links}
         self.free_ns = {engine_name(name, inwards=way): 0 for name in self.links for way in (False, True)}
         self.busy_ns, self.moved_bytes = dict(self.free_ns), dict(self.free_ns)
-        self.here = {s: _Residence(0, BEFORE, NOTHING) for s, name in where.items() if name == DEVICE}
-        self.copies = {(s, name): _TierCopy(BEFORE) for s, name in where.items() if name != DEVICE}
+        self.here = {s: Residence(0, BEFORE, NOTHING) for s, name in where.items() if name == DEVICE}
+        self.copies = {(s, name): TierCopy(BEFORE) for s, name in where.items() if name != DEVICE}
         self.ran = [0] * len(instance.ops)
         self.issue_ns = self.compute_end_ns = self.makespan_ns = self.runs_ns = 0
         self.issues: list[int] = []
@@ -149,7 +59,7 @@ class Player:
         for number, (step, origin) in enumerate(zip(written.steps, written.origin, strict=True)):
             self.step, self.origin = number, origin
             if self.serial and self.makespan_ns > self.issue_ns:
-                self._waited(_Wait("serial", self.last_by, NOTHING), self.issue_ns, self.makespan_ns)
+                self._waited(Wait("serial", self.last_by, NOTHING), self.issue_ns, self.makespan_ns)
                 self.issue_ns = self.makespan_ns
             start = end = self.issue_ns
             engine = ""
@@ -205,7 +115,7 @@ class Player:
             if storage.given and s not in self.here and self.where[s] == DEVICE:
                 at = self._room(self.device, self.size[s], self.issue_ns, "the next step")
                 self.device.hold(self.size[s], at, s, NOTHING)
-                self.here[s] = _Residence(at, BEFORE, NOTHING)
+                self.here[s] = Residence(at, BEFORE, NOTHING)
                 self.issue_ns = at
         for residence in self.here.values():
             residence.state = BEFORE
@@ -235,7 +145,7 @@ class Player:
         self.runs_ns += op.ns
         return start, end
 
-    def _touched(self, index: int, op: InstanceOp, skipped: tuple[int, ...]) -> dict[int, _Residence]:
+    def _touched(self, index: int, op: InstanceOp, skipped: tuple[int, ...]) -> dict[int, Residence]:
         """Return what the op reads and writes, as resident in the state that it needs; in any state, of ``skipped``
         writes."""
         found = {}
@@ -247,15 +157,15 @@ class Player:
             found[s] = residence
         return found
 
-    def _ready(self, asked: int, touched: dict[int, _Residence], written: list[int]) -> int:
+    def _ready(self, asked: int, touched: dict[int, Residence], written: list[int]) -> int:
         """Return when all contents are there, and nothing is copied any more from what is to be written."""
         ready, wait = asked, None
         for s, residence in touched.items():
             if residence.ready_ns > ready:
-                ready, wait = residence.ready_ns, _Wait("fetch", residence.ready_by, s)
+                ready, wait = residence.ready_ns, Wait("fetch", residence.ready_by, s)
         for s in written:
             if touched[s].copied_ns > ready:
-                ready, wait = touched[s].copied_ns, _Wait("copy", touched[s].copied_by, s)
+                ready, wait = touched[s].copied_ns, Wait("copy", touched[s].copied_by, s)
         if wait is not None:
             self._waited(wait, asked, ready)
         return ready
@@ -278,7 +188,7 @@ class Player:
             if s in self.here:
                 self.device.free(self.size[s], end, s, self.step, self.step)
             else:
-                self.here[s] = _Residence(end, index, self.step)
+                self.here[s] = Residence(end, index, self.step)
 
     def _evict(self, s: int, *, told: bool) -> None:
         found = self._movable(s, "evicts") if told else self.here[s]
@@ -289,7 +199,7 @@ class Player:
         source, copy = self._movable(s, "copies"), self.copies.get((s, link))
         if copy is None:
             at = self._room(self.places[link], self.size[s], self.issue_ns, f"the copy of storage {s}")
-            copy = self.copies[s, link] = _TierCopy(source.state)
+            copy = self.copies[s, link] = TierCopy(source.state)
             self.places[link].hold(self.size[s], at, s, self.step)
             self.issue_ns = at
         start = max(self.issue_ns, self.free_ns[engine], source.ready_ns, copy.until_ns)
@@ -310,7 +220,7 @@ class Player:
         start = max(at, self.free_ns[engine], copy.ready_ns)
         end = self._transfer(s, engine, start, self.links[link].transfer_ns(self.size[s], inwards=True))
         copy.until_ns, copy.by = end, self.step
-        self.here[s] = _Residence(end, copy.state, self.step)
+        self.here[s] = Residence(end, copy.state, self.step)
         return start, end
 
     def _drop(self, s: int, link: str) -> None:
@@ -330,10 +240,10 @@ class Player:
             raise self._full(place, nbytes, who)
         if at > earliest_ns:
             storage, by = place.released_by
-            self._waited(_Wait("room", by, storage, place.name), earliest_ns, at)
+            self._waited(Wait("room", by, storage, place.name), earliest_ns, at)
         return at
 
-    def _waited(self, wait: _Wait, start: int, end: int) -> None:
+    def _waited(self, wait: Wait, start: int, end: int) -> None:
         self.waits.append(Stall(NOTHING, start, end, wait.cause, wait.by, wait.storage, self.step, wait.place))
 
     def _stalled(self, start: int) -> None:
@@ -344,7 +254,7 @@ class Player:
                 self.stalls.append(wait._replace(step=self.step, start_ns=begin))
         self.waits.clear()
 
-    def _movable(self, s: int, does: str) -> _Residence:
+    def _movable(self, s: int, does: str) -> Residence:
         found = self.here.get(s)
         if found is None:
             raise self._error(f"{self._says()} {does} storage {s}, which is not resident", s)
@@ -352,7 +262,7 @@ class Player:
             raise self._error(f"{self._says()} {does} storage {s}, which is pinned", s)
         return found
 
-    def _on_tier(self, s: int, link: str, does: str) -> _TierCopy:
+    def _on_tier(self, s: int, link: str, does: str) -> TierCopy:
         found = self.copies.get((s, link))
         if found is None:
             raise self._error(f"{self._says()} {does} storage {s}, of which {link} has no copy", s)
@@ -361,7 +271,7 @@ class Player:
     def _says(self) -> str:
         return f"step {self.origin}"
 
-    def _wrong(self, what: str, s: int, expected: int, found: _Residence | _TierCopy | None) -> PlanError:
+    def _wrong(self, what: str, s: int, expected: int, found: Residence | TierCopy | None) -> PlanError:
         error = self._error(f"{what} storage {s}", s)
         error.expected, error.found = expected, None if found is None else found.state
         if found is None:

@@ -12,7 +12,7 @@ from tensortide.parallelism.closed.columns import Step
 from tensortide.parallelism.closed.configuration import Configuration
 from tensortide.parallelism.closed.fitting import MeasuredSteps, measured
 from tensortide.parallelism.closed.transformer import Transformer
-from tensortide.timing.collectives import Cluster, cluster
+from tensortide.timing.collectives import Nodes, nodes_of
 from tests.timing.tables import rows
 
 A100, H100, B200 = "A100-SXM-80GB", "H100-SXM-80GB", "B200-SXM-180GB"
@@ -30,10 +30,10 @@ class Case(NamedTuple):
     seconds: float
 
 
-def nodes_of(device: str, devices: int) -> Cluster:
+def eight_to_a_node(device: str, devices: int) -> Nodes:
     """``devices`` of a type, eight to a node as far as they fill nodes."""
     per = min(PER_NODE, devices)
-    return cluster(device, devices_per_node=per, nodes=devices // per)
+    return nodes_of(device, devices_per_node=per, nodes=devices // per)
 
 
 def vtrain(which: str) -> list[Case]:
@@ -66,7 +66,7 @@ def vtrain(which: str) -> list[Case]:
             gradient_bytes=4 if several else 2,
         )
         group = row.get("Parameters (billion)", "")
-        step = Step(shape, one, nodes_of(A100, int(row["# GPUs"])))
+        step = Step(shape, one, eight_to_a_node(A100, int(row["# GPUs"])))
         found.append(Case(f"{which} {number}", group, step, float(row["iteration time (ms)"]) / 1e3))
     return found
 
@@ -93,7 +93,7 @@ def megatron_2021(micro_batch: int) -> Iterator[Case]:
             tensor=int(row["tp"]),
             pipeline=int(row["pp"]),
         )
-        step = Step(shape_of(row), one, nodes_of(A100, int(row["gpus"])))
+        step = Step(shape_of(row), one, eight_to_a_node(A100, int(row["gpus"])))
         yield Case(f"{row['params_b']}B", "weak scaling, A100", step, float(row["derived_iter_time_s"]))
 
 
@@ -103,7 +103,7 @@ def mt_nlg() -> Iterator[Case]:
         one = Configuration(
             batch=int(row["global_batch"]), data=int(row["dp"]), tensor=int(row["tp"]), pipeline=int(row["pp"])
         )
-        step = Step(shape_of(row), one, nodes_of(A100, int(row["gpus"])))
+        step = Step(shape_of(row), one, eight_to_a_node(A100, int(row["gpus"])))
         yield Case(f"{row['gpus']} A100", "530B, more replicas", step, float(row["measured_iter_s"]))
 
 
@@ -118,7 +118,7 @@ def megatron_core(micro_batch: int) -> Iterator[Case]:
             pipeline=int(row["pp"]),
             dtype="bfloat16",
         )
-        step = Step(shape_of(row), overlapped(one), nodes_of(H100, int(row["gpus"])))
+        step = Step(shape_of(row), overlapped(one), eight_to_a_node(H100, int(row["gpus"])))
         yield Case(row["model"], "weak scaling, H100", step, float(row["derived_iter_time_s"]))
 
 
@@ -161,7 +161,7 @@ def mlperf() -> Iterator[Case]:
         )
         shape = Transformer(layers=96, hidden=12288, heads=96, seq=2048, vocab=51200)
         name = f"{devices} {device.split('-')[0]}, {row['mlperf_round']} {row['org']}"
-        step = Step(shape, overlapped(one), nodes_of(device, devices))
+        step = Step(shape, overlapped(one), eight_to_a_node(device, devices))
         yield Case(name, f"GPT-3, MLPerf, {device.split('-')[0]}", step, float(time))
 
 
@@ -192,7 +192,7 @@ def selective() -> list[Case]:
             recompute="selective" if part else "full",
             sequence=part,
         )
-        step = Step(shape, one, nodes_of(A100, int(row["gpus"])))
+        step = Step(shape, one, eight_to_a_node(A100, int(row["gpus"])))
         found.append(Case(f"{row['model']}, {one.recompute}", row["model"], step, float(row["measured_iter_s"])))
     return found
 

@@ -42,7 +42,7 @@ def captured(micro_batch: int) -> Graph:
     return capture(loop(micro_batch), device="cuda")
 
 
-@pytest.mark.parametrize("micro_batch", some_slow([8, 4, 2], [4]))
+@pytest.mark.parametrize("micro_batch", some_slow([8, 4, 2], [8, 4]))
 def test_the_peak_is_that_of_a_loop_that_accumulates_gradients(micro_batch: int) -> None:
     ranks = per_rank(captured(BATCH), Degrees(micro_batches=BATCH // micro_batch))
     assert ranks.peak_bytes[0] == pytest.approx(timeline(captured(micro_batch)).peak_bytes, rel=0.003)

@@ -63,10 +63,11 @@ def test_recurrent_layers_are_exact_on_parts_of_a_batch_in_either_dimension(kind
     ("name", "small", "dimension"),
     [
         ("gpt2", {"layers": 1, "hidden": 32, "heads": 4, "vocab": 64, "seq": 8}, 0),
-        (
+        pytest.param(
             "hf_mixtral",
             {"layers": 1, "hidden": 32, "heads": 4, "kv_heads": 2, "vocab": 64, "seq": 8, "intermediate": 32},
             0,
+            marks=pytest.mark.slow,
         ),
         pytest.param("char_lm", {"seq": 6, "hidden": 16, "depth": 2}, 1, marks=pytest.mark.slow),
         ("word_lm", {"seq": 6, "hidden": 16, "vocab": 64}, 1),

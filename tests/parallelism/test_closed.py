@@ -25,7 +25,7 @@ from tensortide.parallelism.closed.fitting import (
 )
 from tensortide.parallelism.closed.memory import activation_bytes, in_flight, layer_bytes
 from tensortide.parallelism.closed.transformer import published_flops
-from tensortide.timing.collectives import Cluster, cluster
+from tensortide.timing.collectives import Nodes, nodes_of
 from tensortide.timing.estimates import Provenance
 from tests.parallelism.tables import measured_of, selective, vtrain
 from tests.reference import measured_times
@@ -35,12 +35,12 @@ SMALL = Transformer(layers=24, hidden=2048, heads=16, seq=1024)
 A100 = "A100-SXM-80GB"
 
 
-def nodes(count: int, device: str = A100) -> Cluster:
-    return cluster(device, devices_per_node=8, nodes=count)
+def nodes(count: int, device: str = A100) -> Nodes:
+    return nodes_of(device, devices_per_node=8, nodes=count)
 
 
-def one_device() -> Cluster:
-    return cluster(A100, devices_per_node=1)
+def one_device() -> Nodes:
+    return nodes_of(A100, devices_per_node=1)
 
 
 # -- transformers -----------------------------------------------------------------------------------
@@ -194,7 +194,7 @@ def test_recomputation_costs_time_and_saves_memory() -> None:
 )
 def test_parts_add_up_and_overlap_never_costs(data: int, tensor: int, pipeline: int, micro_batch: int) -> None:
     devices = data * tensor * pipeline
-    where = cluster(A100, devices_per_node=min(8, devices), nodes=max(1, devices // 8))
+    where = nodes_of(A100, devices_per_node=min(8, devices), nodes=max(1, devices // 8))
     one = Configuration(batch=64, micro_batch=micro_batch, data=data, tensor=tensor, pipeline=pipeline)
     found = predict_step(SMALL, one, where)
     assert found.time.time_ns == pytest.approx(sum(found.parts.values()))

@@ -9,7 +9,7 @@ from msgspec.structs import replace
 
 from tensortide.parallelism.closed import Configuration, Transformer, predict_step, shipped
 from tensortide.parallelism.pipelines import SCHEDULES, PipelineName
-from tensortide.timing.collectives import Cluster, cluster
+from tensortide.timing.collectives import Nodes, nodes_of
 
 SHAPES = [
     Transformer(layers=16, hidden=1536, heads=16, seq=1024),
@@ -20,8 +20,8 @@ DEVICES = ("A100-SXM-80GB", "H100-SXM-80GB")
 grid = pytest.mark.parametrize(("shape", "device"), list(itertools.product(SHAPES, DEVICES)))
 
 
-def nodes(count: int, device: str) -> Cluster:
-    return cluster(device, devices_per_node=8, nodes=count)
+def nodes(count: int, device: str) -> Nodes:
+    return nodes_of(device, devices_per_node=8, nodes=count)
 
 
 def seconds(shape: Transformer, one: Configuration, device: str, *, count: int | None = None) -> float:
@@ -114,7 +114,7 @@ def test_layers_that_many_steps_had_are_corrected_and_no_others() -> None:
 def test_stages_exchange_the_gradient_of_the_shared_table_and_a_norm_once() -> None:
     """Two nodes, a stage each; two hops between nodes of 14 us for the table, and two for the norm."""
     shape, known = SHAPES[1], shipped().constants
-    where = cluster("A100-SXM-80GB", devices_per_node=8, nodes=2)
+    where = nodes_of("A100-SXM-80GB", devices_per_node=8, nodes=2)
 
     def exchanged(batch: int, **changes: int) -> float:
         one = replace(Configuration(batch=batch, tensor=8, pipeline=2), **changes)
@@ -126,5 +126,5 @@ def test_stages_exchange_the_gradient_of_the_shared_table_and_a_norm_once() -> N
     assert exchanged(8) == pytest.approx(known.gradients * nbytes / rate * 1e9 + 4 * 14_000)
     assert exchanged(64) == exchanged(8)
     assert exchanged(8, gradient_bytes=2) == pytest.approx((exchanged(8) + 4 * 14_000) / 2)
-    alone = cluster("A100-SXM-80GB", devices_per_node=8)
+    alone = nodes_of("A100-SXM-80GB", devices_per_node=8)
     assert predict_step(shape, Configuration(batch=8, tensor=8), alone).parts["data"] == 0

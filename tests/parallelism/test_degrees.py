@@ -14,7 +14,7 @@ from tensortide.parallelism.closed import Configuration, Transformer, shipped
 from tensortide.parallelism.closed.columns import Step, layer_of
 from tensortide.parallelism.closed.configuration import objections
 from tensortide.parallelism.degrees import DEGREES
-from tensortide.timing.collectives import cluster
+from tensortide.timing.collectives import nodes_of
 
 SEVERAL = [
     Degrees(data=d, tensor=t, pipeline=p, context=c, expert=x)
@@ -79,7 +79,7 @@ def test_a_configuration_has_the_degrees_that_it_says() -> None:
 
 def test_the_name_of_a_layer_does_not_depend_on_where_fields_are_declared() -> None:
     one = Configuration(batch=8, micro_batch=2, tensor=2, recompute="none", sequence=True)
-    step = Step(Transformer(layers=4, hidden=64, heads=8), one, cluster("A100-SXM-80GB"))
+    step = Step(Transformer(layers=4, hidden=64, heads=8), one, nodes_of("A100-SXM-80GB"))
     assert layer_of(step) == "A100-SXM-80GB hidden=64 heads=8 micro_batch=2 recompute=none sequence=True tensor=2"
     step = step._replace(
         shape=Transformer(layers=4, hidden=1024, heads=16, seq=1024), configuration=replace(one, sequence=False)

@@ -30,7 +30,7 @@ from tensortide.parallelism.pipelines import (
     timeline_of,
 )
 from tensortide.timelines.timeline import Timeline
-from tensortide.timing.collectives import cluster
+from tensortide.timing.collectives import nodes_of
 
 
 def played(
@@ -90,7 +90,7 @@ def test_the_predicted_step_and_its_replay_agree_within_two_percent(
         launch_graph=True,
     )
     shape = Transformer(layers=96, hidden=12288, heads=96, experts=8, active=2)
-    step = Step(shape, one, cluster("A100-SXM-80GB", nodes=ranks * context * expert))
+    step = Step(shape, one, nodes_of("A100-SXM-80GB", nodes=ranks * context * expert))
     made, constants = columns([step]), shipped().constants
     found = parts(constants, made)
     inside = ("compute", "tensor", "context", "expert", "host", "bubble", "transfer")

@@ -17,7 +17,7 @@ from tensortide.graph import Graph, Phase, Role
 from tensortide.graph.validate import validate
 from tensortide.parallelism import product_flops
 from tensortide.parallelism.shards import Shard, Sharded, sharded
-from tensortide.parallelism.shards.request import Along, sizes_of
+from tensortide.parallelism.shards.regions import Along, sizes_of
 from tensortide.placements.graphs.placeable import placeable
 from tests.examples.tiny import TINY
 from tests.parallelism.sharded_steps import assert_computes_the_same, executed, given_values, in_double, parts_given

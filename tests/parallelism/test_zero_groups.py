@@ -13,7 +13,7 @@ from tensortide.graph import Graph, Role
 from tensortide.parallelism import Degrees, per_rank
 from tensortide.parallelism.closed import Configuration, Transformer, predict_step, rank_memory
 from tensortide.parallelism.closed.configuration import objections
-from tensortide.timing.collectives import Cluster, cluster
+from tensortide.timing.collectives import Nodes, nodes_of
 from tests.parallelism.captures import captured
 from tests.parallelism.test_numerics import TINY_GPT2
 
@@ -73,8 +73,8 @@ def test_groups_that_do_not_divide_the_ranks_are_named(degrees: dict[str, Any], 
     )
 
 
-def nodes(number: int) -> Cluster:
-    return cluster("A100-SXM-80GB", devices_per_node=8, nodes=number)
+def nodes(number: int) -> Nodes:
+    return nodes_of("A100-SXM-80GB", devices_per_node=8, nodes=number)
 
 
 def tokens_per_device(devices: int, group: int, micro_batches: int) -> float:

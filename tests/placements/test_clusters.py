@@ -16,7 +16,7 @@ from tensortide.errors import TensortideError
 from tensortide.placements import COMPAT, Settings, graph_of, load_cluster, plan_of, simulate
 from tensortide.placements.graphs.measured_links import links_meant
 from tensortide.placements.op_times.net_devices import net_devices
-from tensortide.placements.simulator.wiring import wiring
+from tensortide.placements.simulator.routing import routing
 from tensortide.timing.clusters.device_graphs import DeviceGraph, GraphChannel, GraphDevice, Neighbour, as_cluster
 from tests.placements.cases import net
 
@@ -66,7 +66,7 @@ def test_a_device_graph_is_a_cluster_with_its_figures_and_its_queues(tmp_path: P
     gpu = cluster.devices[1]
     assert (gpu.row.name, gpu.row.kind, gpu.row.fp32_tflops, gpu.row.fp16_tflops) == ("K80", "gpu", 5.6, 11.2)
     assert (gpu.row.memory_gbytes_per_s, gpu.capacity_bytes) == (480, 12 * 10**9)
-    took = {lane.name: lane.transfer_ns(80_000_000) for lane in cluster.lanes}
+    took = {lane.name: lane.transfer_ns(80_000_000) for lane in cluster.wires}
     assert took == {
         "cpu0 > gpu1": 5_003_000,  # 128 Gbit/s are 16 GB/s
         "gpu1 > cpu0": 5_003_000,
@@ -88,8 +88,8 @@ def test_networks_of_layers_run_on_a_cluster_file_with_its_figures(tmp_path: Pat
     assert gpu is not None
     assert (host.paleo.name, host.peak("float32"), host.paleo.mem_bandwidth) == ("24 cores", 1500, 90)
     assert (gpu.peak("float16"), gpu.paleo.clock_mhz) == (312_000, 1410)
-    routes = wiring(cluster, routed=True).routes
-    for lane in cluster.lanes:
+    routes = routing(cluster, routed=True).routes
+    for lane in cluster.wires:
         (hop,) = routes[lane.source, lane.target]
         nbytes = 123_456_789
         assert hop.latency_ms * 1e6 + nbytes / hop.gbytes_per_s == pytest.approx(lane.transfer_ns(nbytes), abs=1)
@@ -109,17 +109,17 @@ def test_devices_keep_their_names_in_runs_plans_and_lanes(tmp_path: Path) -> Non
     ways = {(0, 1): "cpu > gpu0", (1, 0): "gpu0 > cpu", (1, 2): "gpu0 > gpu1", (2, 0): "gpu1 > cpu"}
     back = {(0, 2): "cpu > gpu1", (2, 1): "gpu1 > gpu0"}
     assert sent == {(*way, name) for way, name in {**ways, **back}.items()}
-    sides = wiring(graph, routed=True, egress="device").lanes
+    sides = routing(graph, routed=True, egress="device").lanes
     assert sides == ("out of cpu", "out of gpu0", "out of gpu1")
 
 
 def test_a_queue_for_both_ways_has_the_names_of_both_ends_and_one_of_many_links_its_number(tmp_path: Path) -> None:
     links = [{"between": ["*"], "link": "20GB/s", "duplex": False}]
     shared = load_cluster(written(tmp_path, {**CLUSTER, "links": links}))
-    assert wiring(shared, routed=True).lanes == ("cpu - gpu0", "cpu - gpu1", "gpu0 - gpu1")
+    assert routing(shared, routed=True).lanes == ("cpu - gpu0", "cpu - gpu1", "gpu0 - gpu1")
     named = [{**each, "id": f"d{number}"} for number, each in enumerate(GRAPH["devices"])]
     graph = load_cluster(written(tmp_path, {**GRAPH, "devices": named}))
-    lanes = wiring(graph, routed=True).lanes
+    lanes = routing(graph, routed=True).lanes
     assert lanes == ("channel 0 (pcie3)", "d2 > d0", "d1 > d2", "d2 > d1")
     assert [each.name for each in load_cluster(written(tmp_path, {**GRAPH, "devices": named})).devices] == [
         "d0",
@@ -151,7 +151,7 @@ def test_figures_of_a_device_graph_come_back_to_the_bit(gflops: float, gbits: fl
     found = net_devices(cluster)[0]
     assert found is not None
     assert (found.paleo.peak_gflops, found.paleo.clock_mhz, found.paleo.mem_bandwidth) == (gflops, clock, gbits)
-    assert wiring(cluster, routed=False).routes[0, 1][0].gbytes_per_s == gbits / 8
+    assert routing(cluster, routed=False).routes[0, 1][0].gbytes_per_s == gbits / 8
     assert cluster.devices[0].capacity_bytes == int(memory / 1000 * 1e9)
 
 
@@ -189,7 +189,7 @@ def test_each_way_of_a_step_has_the_latency_of_its_channel(tmp_path: Path) -> No
     channels = [channel(8), channel(8, latency_us=5)]
     graph = {"comm_channels": channels, "devices": [device((1, 0)), device((0, 1))]}
     cluster = load_cluster(written(tmp_path, graph))
-    assert [lane.link.latency_ns for lane in cluster.lanes] == [0, 5000]
+    assert [lane.link.latency_ns for lane in cluster.wires] == [0, 5000]
 
 
 @pytest.mark.parametrize(

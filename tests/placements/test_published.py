@@ -57,15 +57,13 @@ def test_every_case_is_met_to_the_byte(every: int) -> None:
         assert counts == tuple(case[key] for key in ("n_events", "n_ops", "n_transfers", "jumps", "max_jumps"))
 
 
-@pytest.mark.parametrize(
-    ("compiled", "every"), some_slow([(True, 3), (False, 11), (True, 1), (False, 1)], [(True, 1), (False, 1)])
-)
-def test_problems_score_the_cases_with_their_penalty(compiled: bool, every: int) -> None:
+@pytest.mark.parametrize("every", some_slow([3, 1], [1]))
+def test_problems_score_the_cases_with_their_penalty(every: int) -> None:
     problems: dict[tuple[str, str, Settings], NetProblem] = {}
     for case in published("sim_cases")["cases"][::every]:
         key = case["net"], case["graph"], settings_of(case)
         if key not in problems:
-            problems[key] = NetProblem(net(key[0]), cluster(key[1]), key[2], compiled=compiled)
+            problems[key] = NetProblem(net(key[0]), cluster(key[1]), key[2])
         scores, over = problems[key].evaluate(np.array(case["placement"]))
         expected = case["makespan"] if case["penalised"] is None else case["penalised"]
         assert scores[0] == pytest.approx(expected, rel=1e-14, abs=0)

@@ -1,9 +1,11 @@
-"""Runs of random nets: kernel, plain Python and the published rules agree; bounds and conservation laws hold."""
+"""Runs of random nets: the kernel, an oracle and the published rules agree; bounds and conservation laws hold."""
 
 from __future__ import annotations
 
 import itertools
 import pickle
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
@@ -14,9 +16,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tensortide.placements import ACCURATE, COMPAT, Cluster, Net, NetProblem, Settings, Simulation, simulate
-from tensortide.placements.simulator import python_kernel
-from tensortide.placements.simulator.layout import Reader
+from tensortide.placements.search.hill import HillClimbing
 from tensortide.timing.clusters import ClusterLink
+from tests.oracles import net_simulation
 from tests.placements.cases import PUBLISHED
 from tests.placements.cases import cluster as published_cluster
 from tests.placements.cases import net as published_net
@@ -28,10 +30,12 @@ def drawn_placement(data: st.DataObject, net: Net, cluster: Cluster) -> tuple[in
     return tuple(data.draw(st.lists(devices, min_size=len(net.order), max_size=len(net.order))))
 
 
-def assert_plain_agrees(found: Simulation) -> None:
-    """Plain Python plays the same events at the same times."""
+def assert_oracle_agrees(found: Simulation) -> None:
+    """The oracle plays the same events at the same times."""
     events: list[tuple[object, ...]] = []
-    outcome = python_kernel.run(Reader(found.tables), found.placement, lambda *event: events.append(event))
+    outcome = net_simulation.run(
+        net_simulation.Reader(found.tables), found.placement, lambda *event: events.append(event)
+    )
     assert (outcome.makespan, tuple(outcome.peaks)) == (found.makespan, found.peaks)
     assert (outcome.events, outcome.ops, outcome.transfers) == (found.events, found.ops, found.transfers)
     columns = [column.tolist() for column in found.record]
@@ -39,7 +43,7 @@ def assert_plain_agrees(found: Simulation) -> None:
 
 
 @given(nets(), clusters(), published_settings(), st.data())
-def test_kernel_and_plain_python_follow_the_published_rules(
+def test_kernel_and_oracle_follow_the_published_rules(
     net: Net, cluster: Cluster, settings: Settings, data: st.DataObject
 ) -> None:
     place = drawn_placement(data, net, cluster)
@@ -48,11 +52,11 @@ def test_kernel_and_plain_python_follow_the_published_rules(
     assert found.makespan == makespan
     assert list(found.peaks) == peaks
     assert found.events == events
-    assert_plain_agrees(found)
+    assert_oracle_agrees(found)
 
 
 @given(nets(), clusters(), st.data())
-def test_kernel_and_plain_python_agree_on_every_option(net: Net, cluster: Cluster, data: st.DataObject) -> None:
+def test_kernel_and_oracle_agree_on_every_option(net: Net, cluster: Cluster, data: st.DataObject) -> None:
     batches = data.draw(st.integers(1, 4))
     rank = st.lists(st.sampled_from([0.0, 1.0, 2.0]), min_size=len(net.order), max_size=len(net.order)).map(tuple)
     settings = Settings(
@@ -69,7 +73,7 @@ def test_kernel_and_plain_python_agree_on_every_option(net: Net, cluster: Cluste
     )
     place = drawn_placement(data, net, cluster)
     found = simulate(net, cluster, place, settings)
-    assert_plain_agrees(found)
+    assert_oracle_agrees(found)
     assert_conserves(found)
     if settings.mode is ACCURATE or settings.include_backward:
         base = np.zeros(len(cluster.devices), np.int64)
@@ -78,13 +82,13 @@ def test_kernel_and_plain_python_agree_on_every_option(net: Net, cluster: Cluste
 
 
 @given(nets(), rings(), st.sampled_from([None, 5.7]), st.data())
-def test_kernel_and_plain_python_agree_on_routes(
+def test_kernel_and_oracle_agree_on_routes(
     net: Net, cluster: Cluster, overhead: float | None, data: st.DataObject
 ) -> None:
     devices = st.sampled_from(cluster.placeable)
     place = data.draw(st.lists(devices, min_size=len(net.order), max_size=len(net.order)))
     found = simulate(net, cluster, place, batches=3, pipeline_batches=2, transfer_overhead_us=overhead or 0)
-    assert_plain_agrees(found)
+    assert_oracle_agrees(found)
     assert_conserves(found)
     sent = {(e.batch, e.layer, e.backward, e.target) for e in found.trace if e.kind == "transfer"}
     assert len(sent) == found.transfers
@@ -135,16 +139,25 @@ def test_like_devices_may_change_places(net: Net, cluster: Cluster, data: st.Dat
         assert one.peaks == other.peaks[::-1]
 
 
-def test_without_numba_a_run_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
+def played() -> str:
+    """A placement played and evaluated, and a search of its problem, as text."""
     place = [(5 * i) % 3 for i in range(15)]
     settings = replace(PUBLISHED, batches=3, pipeline_batches=2)
-    compiled = simulate(published_net("alex_v2"), published_cluster("malvik"), place, settings)
-    trace, memory = compiled.trace, compiled.memory
-    monkeypatch.setattr("tensortide.placements.simulator.simulation.IS_COMPILED", False)
-    plain_run = simulate(published_net("alex_v2"), published_cluster("malvik"), place, settings)
-    assert (plain_run.makespan, plain_run.peaks) == (compiled.makespan, compiled.peaks)
-    assert plain_run.trace == trace
-    assert (plain_run.memory.nbytes == memory.nbytes).all()
+    found = simulate(published_net("alex_v2"), published_cluster("malvik"), place, settings)
+    problem = NetProblem(published_net("alex_v2"), published_cluster("malvik"), settings)
+    scores, over = problem.evaluate(np.random.default_rng(0).integers(0, 3, (20, 15)))
+    best = HillClimbing().search(problem, 60)
+    of_run = found.makespan, found.peaks, found.trace, found.memory.nbytes.tolist()
+    return repr((of_run, scores.tolist(), over.tolist(), best.placement, best.score_ms))
+
+
+def test_without_numba_a_run_is_the_same() -> None:
+    code = (
+        "import sys; sys.modules['numba'] = None; from tensortide.compiled import IS_COMPILED; "
+        "from tests.placements.test_simulator import played; assert not IS_COMPILED; print(played())"
+    )
+    alone = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert alone.stdout == played() + "\n"
 
 
 def test_threads_score_side_by_side_with_the_same_results() -> None:

@@ -126,7 +126,7 @@ def test_machine_code_plays_as_python_does() -> None:
         if len(tasks.queue_ends) > 2:
             continue
         arrays, room = Tasks(*map(ints, tasks)), Places(*map(ints, places))
-        record = machine_code.record(arrays, room.held, lanes)
+        record = machine_code.record(arrays, room, lanes)
         play(arrays, room, rules, record)
         found = played(tasks, lanes, places, rules)
         assert [column.tolist() for column in record[:3]] == [list(column) for column in found[:3]]

@@ -220,7 +220,7 @@ def persistent(graph: Graph) -> int:
     return timeline(graph).persistent_bytes
 
 
-@pytest.mark.parametrize("name", some_slow(CASES, {"five turns"}))
+@pytest.mark.parametrize("name", some_slow(CASES, {"five turns", "fused SGD", "8 bit"}))
 def test_a_changed_step_has_the_peak_of_one_that_was_written_so(name: str) -> None:
     change, written = CASES[name]
     optimizer = momentum if "SGD" in name else torch.optim.AdamW
@@ -231,7 +231,9 @@ def test_a_changed_step_has_the_peak_of_one_that_was_written_so(name: str) -> No
     assert "fused" in name or timeline(found).peak_bytes != timeline(unchanged(optimizer)).peak_bytes
 
 
-@pytest.mark.parametrize("name", ["checkpointed", "chunked loss", "two turns"])
+@pytest.mark.parametrize(
+    "name", some_slow(["checkpointed", "chunked loss", "two turns"], ["chunked loss", "two turns"])
+)
 def test_a_step_that_was_written_so_takes_as_much_when_it_really_runs(name: str, tmp_path: Path) -> None:
     change, _ = CASES[name]
     predicted = timeline(capture(plain, changes=[change])).peak_bytes
@@ -260,7 +262,7 @@ def in_float32(block: nn.Module, x: Tensor) -> Any:
         return block(x.float())
 
 
-@pytest.mark.parametrize("around", [None, in_float32])
+@pytest.mark.parametrize("around", some_slow([None, in_float32], [None]))
 def test_autocast_turns_on_the_switch_of_a_step_and_not_what_its_modules_keep_in_float32(around: Any) -> None:
     off, on = (partial(mixed, enabled, around) for enabled in (False, True))
     found = capture(off, changes=[Autocast()], device="cuda")
@@ -331,7 +333,7 @@ def smoothed(model: Model, ids: Tensor) -> Any:
     return nn.CrossEntropyLoss(label_smoothing=0.1)(model(ids).float().flatten(0, 1), ids.flatten())
 
 
-@pytest.mark.parametrize("loss", [next_token, moved, smoothed])
+@pytest.mark.parametrize("loss", some_slow([next_token, moved, smoothed], [next_token, moved]))
 def test_no_logits_of_all_rows_are_left_of_a_loss_by_chunks(loss: Callable[[Model, Tensor], Any]) -> None:
     graph = capture(lambda: plain(lambda: Model(layers=1), loss=loss), changes=[ChunkedLoss("head.weight")])
     assert max(storage.nbytes for storage in graph.storages if storage.role is not Role.OPTIMIZER_STATE) < (

@@ -83,7 +83,7 @@ def test_a_model_of_a_cell_is_captured(code: str, cell: Callable[[str], dict[str
     [
         *("graph", "tensortide.count(graph)", "tensortide.timeline(graph)", "tensortide.liveness(graph)"),
         *("tensortide.footprint(graph)", "tensortide.report(graph)", "recording", "tensortide.explain(graph, 'addmm')"),
-        "tensortide.symbolic(build, over=['batch'])",
+        pytest.param("tensortide.symbolic(build, over=['batch'])", marks=pytest.mark.slow),
     ],
 )
 def test_a_result_is_shown(result: str, cell: Callable[[str], dict[str, Any]]) -> None:

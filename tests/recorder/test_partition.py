@@ -100,7 +100,7 @@ def saved_by_pytorch(model: nn.Module, data: torch.Tensor, setting: float) -> in
 @pytest.mark.parametrize(
     ("name", "setting"),
     [
-        pytest.param(name, SETTINGS[(i + j) % 4], marks=pytest.mark.slow if j else ())
+        pytest.param(name, SETTINGS[(i + j) % 4], marks=pytest.mark.slow if j or i > 1 else ())
         for i, name in enumerate(MODELS)
         for j in (0, 2)
     ],

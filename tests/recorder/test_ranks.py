@@ -16,6 +16,7 @@ from tensortide.errors import CaptureError
 from tensortide.graph import Graph, Role
 from tensortide.reports.sections import Step
 from tensortide.reports.sections.collectives import of_step
+from tests.marks import some_slow
 
 RANKS, WIDTH, BATCH = 4, 64, 4
 PARAMETERS = (WIDTH * WIDTH + WIDTH) * 2
@@ -101,7 +102,7 @@ def test_replicas_sum_their_gradients_on_fake_tensors_as_on_real_ones(options: d
     assert timeline(fake).peak_bytes == pytest.approx(timeline(real).peak_bytes, rel=0.002)  # a bias dies an op later
 
 
-@pytest.mark.parametrize("wrap", [replicated, sharded, parallel])
+@pytest.mark.parametrize("wrap", some_slow([replicated, sharded, parallel], [sharded]))
 def test_ranks_on_a_pretended_gpu_move_the_same_bytes(wrap: Callable[[], Callable[[], Any]]) -> None:
     there, here = (capture(wrap, ranks=RANKS, device=device) for device in ("cuda", "cpu"))
     assert payload(there) == payload(here)

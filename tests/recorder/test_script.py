@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import signal
@@ -10,109 +9,17 @@ import subprocess
 import sys
 import textwrap
 import time
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any, NamedTuple
 
 import pytest
 
 import tensortide
-from tensortide.errors import ExitStatus, NotHere, WorkloadError
-from tensortide.executors.forks import prepared
-from tensortide.graph import Graph, Phase, load
-from tensortide.recorder import script as script_module
+from tensortide.errors import NotHere
+from tensortide.graph import Phase
 from tensortide.recorder import script_run
 from tensortide.recorder.script import Script, ScriptOptions, announced, capture_script, find_script
 from tensortide.recorder.script_command import script_text
-from tests.recorder.forked_script import run_in
-
-TRAIN = """
-import argparse, atexit, dataclasses, pickle, sys
-import torch
-from torch import nn
-from torch.utils.data import DataLoader
-from helper import Squares
-
-@dataclasses.dataclass
-class Config:
-    width: int
-
-def main():
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--width", type=int, default=8)
-    parser.add_argument("--workers", type=int, default=0)
-    config = parser.parse_args()
-    assert pickle.loads(pickle.dumps(Config(config.width))).width == config.width
-    log = open("log.txt", "w")
-    model = nn.Sequential(nn.Linear(4, config.width), nn.ReLU(), nn.Linear(config.width, 1))
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    scheduler = torch.optim.lr_scheduler.StepLR(optimizer, 1)
-    for epoch in range(3):
-        for x, y in DataLoader(Squares(), batch_size=8, num_workers=config.workers):
-            optimizer.zero_grad()
-            loss = (model(x) - y).square().mean()
-            loss.backward()
-            optimizer.step()
-            print("step", file=log)
-        scheduler.step()
-    print("finished", file=log)
-
-if __name__ == "__main__":
-    print("argv", sys.argv[1:])
-    atexit.register(lambda: open("exit.txt", "w").write(sys.argv[0]))
-    main()
-"""
-HELPER = """
-import torch
-class Squares(torch.utils.data.Dataset):
-    def __len__(self):
-        return 32
-    def __getitem__(self, i):
-        x = torch.arange(4) + float(i)
-        return x, x.square().sum().reshape(1)
-"""
-LOOP = """
-import torch
-model = torch.nn.Linear(4, 1)
-optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-for i in range(5):
-    {body}
-"""
-STEP = "model(torch.ones(2, 4)).sum().backward(); optimizer.step(); optimizer.zero_grad()"
-
-
-SECOND = ScriptOptions()
-
-
-class Ran(NamedTuple):
-    """Exit status, outcome and graph of a script, and what it wrote to standard error."""
-
-    status: int
-    outcome: dict[str, Any]
-    graph: Graph | None
-    err: str
-
-
-def forked(
-    folder: Path, *command: str, kind: str = "file", options: ScriptOptions = SECOND, moved: bool = False
-) -> Ran:
-    """Run a script in a fork of a process that has imported what takes seconds, and done nothing else."""
-    files = {"graph": "step.tide", "outcome": "outcome.json", "progress": "progress"}
-    places = {**{name: str(folder / file) for name, file in files.items()}, "name": command[0]}
-    child = prepared(run_in, folder, {**places, **asdict(options), "moved": moved}, kind, command)
-    child.daemon = False  # it may have workers
-    child.start()
-    child.join(600)
-    child.kill()
-    child.join()
-    outcome, graph = folder / "outcome.json", folder / "step.tide"
-    assert child.exitcode is not None
-    return Ran(
-        child.exitcode,
-        json.loads(outcome.read_text()) if outcome.exists() else {},
-        load(graph) if graph.exists() else None,
-        (folder / "err.txt").read_text(),
-    )
+from tests.recorder.script_run import HELPER, LOOP, STEP, TRAIN, forked, loop
 
 
 @pytest.fixture
@@ -121,11 +28,6 @@ def folder(tmp_path: Path) -> Path:
     (tmp_path / "code" / "train.py").write_text(TRAIN)
     (tmp_path / "code" / "helper.py").write_text(HELPER)
     return tmp_path
-
-
-def loop(folder: Path, body: str = STEP) -> str:
-    (folder / "loop.py").write_text(LOOP.format(body=textwrap.indent(textwrap.dedent(body), "    ").strip()))
-    return "loop.py"
 
 
 @pytest.mark.parametrize("workers", ["0", "2"])
@@ -314,24 +216,6 @@ def test_a_command_is_taken_as_python_takes_it(folder: Path, monkeypatch: pytest
     assert find_script("gpt2") is None
 
 
-@pytest.mark.parametrize(
-    ("command", "said"),
-    [
-        ("", "after -- comes the command of a training script"),
-        ("torchrun train.py", "torchrun starts the script"),
-        ("python9 train.py", "there is no command python9"),
-        (f"{sys.executable} missing.py", "missing.py is not there"),
-        (f"{sys.executable} .", ". is a folder"),
-        (f"{sys.executable} -u", "the command runs no script"),
-        (f"{sys.executable} -c 1", "put the code into a file"),
-        (f"{sys.executable} -m", "needs the name of a module"),
-    ],
-)
-def test_a_command_that_runs_no_script_is_refused(command: str, said: str) -> None:
-    with pytest.raises(WorkloadError, match=said):
-        find_script(f"-- {command}")
-
-
 def test_an_interpreter_without_tensortide_is_named(tmp_path: Path) -> None:
     """``-I`` keeps the folder of these sources from the path; ``-S`` keeps installed packages from it."""
     (tmp_path / "train.py").touch()
@@ -398,21 +282,6 @@ def test_a_script_that_is_not_compared_says_so(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("command", "told"),
-    [
-        ("torchrun --nproc-per-node 2 train.py --x 1", "--ranks 2 -- python train.py --x 1"),
-        ("python -m torch.distributed.run --nproc_per_node=4 train.py", "--ranks 4 -- python train.py"),
-        ("accelerate launch --mixed_precision bf16 train.py", "itself: -- python train.py"),
-        ("deepspeed train.py", "--ranks N -- python train.py"),
-    ],
-)
-def test_the_script_that_a_launcher_starts_is_named(command: str, told: str) -> None:
-    with pytest.raises(WorkloadError, match="starts the script in other processes") as error:
-        find_script(f"-- {command.replace('python ', f'{sys.executable} ', 1)}")
-    assert str(error.value).endswith(told)
-
-
-@pytest.mark.parametrize(
     ("body", "told"),
     [
         ("model(torch.ones(2, 4)).sum().backward()", "A loop that updates parameters itself is recorded by function"),
@@ -423,15 +292,6 @@ def test_the_script_that_a_launcher_starts_is_named(command: str, told: str) -> 
 )
 def test_a_script_without_steps_of_its_own_is_told_what_to_do(folder: Path, body: str, told: str) -> None:
     assert told in str(forked(folder, loop(folder, body)).outcome)
-
-
-def test_a_variable_of_a_launcher_is_told_from_other_errors() -> None:
-    script = Script("python", (), "file", "train.py", ())
-    asked = script_module._failure(script, 1, {"failed": "KeyError: 'RANK'"}, 2)
-    failed = script_module._failure(script, 1, {"failed": "KeyError: 'BANK'"}, 2)
-    assert (asked.status, failed.status) == (ExitStatus.WRONG, ExitStatus.CANNOT)
-    assert "reads RANK" in str(asked)
-    assert "raised KeyError: 'BANK'" in str(failed)
 
 
 def test_a_stream_of_data_is_loaded_in_the_script_s_own_process_on_fake_tensors(folder: Path) -> None:

@@ -21,7 +21,7 @@ from tensortide.plans import Compute, Fetch, Lane, Offload, Plan, Receive, Send
 from tensortide.replays.lanes import LanesTimeline, replay_lanes
 from tensortide.timelines.events import Kind
 from tensortide.timing.clusters import Channel, Cluster, ClusterDevice, ClusterLink, Tier, both_ways
-from tensortide.timing.machine import Link
+from tensortide.timing.links import Link
 from tests.graphs import Builder, graphs, stored
 from tests.placements.graphs.steps import GPU, cluster
 from tests.placements.graphs.steps import line as in_a_row

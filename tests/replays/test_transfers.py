@@ -17,13 +17,13 @@ from tensortide.plans.instance import DEVICE, instance
 from tensortide.plans.model import Step
 from tensortide.replays import TransferTimeline, executed, replay
 from tensortide.timelines.events import Kind
-from tensortide.timing.machine import Link, Machine
+from tensortide.timing.links import Link
 from tests.graphs import Builder
 from tests.plans.events.drawn import random_plan
 from tests.replays.remat.steps import random_recording
 
 HOST, SSD = Link("host", Fraction(10**9), 1), Link("ssd", Fraction(10**9, 3), 5, in_bytes_per_s=Fraction(10**9, 2))
-MACHINE = Machine("bench", {}, (HOST, SSD))
+LINKS = (HOST, SSD)
 
 
 def example() -> Graph:
@@ -48,7 +48,7 @@ def played(*steps: Step, budget: int | None = 13, serial: bool = False) -> Trans
         graph,
         Plan(graph.index.digest, (Lane("cpu", steps),)),
         durations_ns=TIMES,
-        machine=MACHINE,
+        links=LINKS,
         workspace=WORKSPACE,
         budget_bytes=budget,
         serial=serial,
@@ -109,7 +109,7 @@ def test_links_are_those_of_the_machine() -> None:
         played(C(0), Offload(0, "tape"))
     graph = example()
     plan = Plan(graph.index.digest, (Lane("cpu", PUBLISHED),))
-    with pytest.raises(PlanError, match="replay it with machine="):
+    with pytest.raises(PlanError, match="replay it with links="):
         replay(graph, plan)
 
 
@@ -120,18 +120,18 @@ def test_only_storages_of_its_device_are_moved_by_a_plan() -> None:
     graph = builder.graph()
     plan = Plan(graph.index.digest, (Lane("cpu", (Offload(0, "host"), C(0))),))
     with pytest.raises(PlanError, match="the storage is on meta, the links are those of cpu"):
-        replay(graph, plan, machine=MACHINE)
+        replay(graph, plan, links=LINKS)
 
 
 @given(st.integers(0, 10**6), st.booleans())
 def test_series_over_ops_and_over_time_are_those_of_the_played_plan(seed: int, serial: bool) -> None:
     chance = random.Random(seed)
     recording = random_recording(chance, chance.randint(2, 20))
-    stated = instance(recording.graph, "cpu", recording.durations_ns, links=MACHINE.links)
+    stated = instance(recording.graph, "cpu", recording.durations_ns, links=LINKS)
     steps, home = random_plan(chance, stated)
     plan = Plan(recording.graph.index.digest, (Lane("cpu", tuple(steps)),), home)
     try:
-        line = replay(recording.graph, plan, durations_ns=recording.durations_ns, machine=MACHINE, serial=serial)
+        line = replay(recording.graph, plan, durations_ns=recording.durations_ns, links=LINKS, serial=serial)
     except PlanError:
         assume(False)
     assume(isinstance(line, TransferTimeline))
@@ -161,7 +161,7 @@ def assert_times(line: TransferTimeline) -> None:
     ):
         assert start >= free[lane] or kind == Kind.EVICT
         free[lane] = max(end, free[lane])
-        link = MACHINE.links[(lane - 1) // 2]
+        link = LINKS[(lane - 1) // 2]
         if lane:
             assert (kind == Kind.FETCH) == (lane % 2 == 0)
             assert end - start == link.transfer_ns(nbytes[index], inwards=kind == Kind.FETCH)

@@ -64,6 +64,18 @@ def new_section(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[st
     return lambda name, text: (tmp_path / f"{name}.py").write_text(text)
 
 
+def test_a_line_ends_between_words_and_never_between_a_number_and_its_unit() -> None:
+    values = ("165 ms", "98.4 %", "2.48 GiB", "400 Gbit/s", "3.17 TFLOP", "12 days", "8 x T4")
+    note = Note(text=f"From {' to '.join(values)} or more.", kind="verdict")
+    document = Document(title="step", sections=(Section(key="s", title="s", blocks=(note,)),))
+    for width in range(20, 60):
+        lines = text_of(document, width).splitlines()
+        assert max(map(len, lines)) <= width
+        for value in values[:-1]:
+            assert any(value in line for line in lines), width
+    assert any(line.endswith("8") for width in range(20, 60) for line in text_of(document, width).splitlines())
+
+
 @settings(deadline=None, max_examples=FEWER)
 @given(documents(), st.sampled_from([80, 100, 160]))
 def test_text_fits_the_width(document: Document, width: int) -> None:
@@ -334,7 +346,7 @@ def test_kinds_of_intervals_without_a_colour_of_their_own_take_those_that_no_oth
 
 def test_a_text_chart_names_everything_in_it() -> None:
     text = text_of(charts(1000, 1 << 20), 80)
-    assert all(part in text for part in ("activations", "budget", "recomputed", "30.00 MiB", "40 us"))
+    assert all(part in text for part in ("activations", "budget", "recomputed", "30.00 MiB", "40.0 us"))
 
 
 def test_what_is_not_there_is_told_with_what_is() -> None:

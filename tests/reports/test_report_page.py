@@ -17,6 +17,7 @@ from tensortide.reports.render.html import render_html
 from tensortide.reports.render.values import value_text
 from tensortide.timing import Durations
 from tensortide.units import format_bytes, format_count
+from tests.marks import some_slow
 from tests.reports.conftest import Open
 from tests.reports.graphs import alone, empty, tower
 
@@ -66,7 +67,7 @@ def rows_shown(page: Page, table: str) -> int:
     return int(re.sub(r"\D", "", match[1]))
 
 
-@pytest.mark.parametrize("compress", [True, False], ids=["compressed", "plain"])
+@pytest.mark.parametrize("compress", some_slow([True, False], [True]), ids=["compressed", "plain"])
 def test_totals_stand_in_tiles(open_page: Open, compress: bool) -> None:
     page = open_page(tower(), compress=compress)
     text = page.inner_text("#cost")
@@ -241,7 +242,12 @@ def test_assumptions_have_a_heading(open_page: Open) -> None:
 
 @pytest.mark.parametrize(
     ("graph", "width"),
-    [(alone(), 390), (empty(), 1600), (tower(train=False), 390), (tower(train=False), 1600)],
+    [
+        (alone(), 390),
+        pytest.param(empty(), 1600, marks=pytest.mark.slow),
+        pytest.param(tower(train=False), 390, marks=pytest.mark.slow),
+        (tower(train=False), 1600),
+    ],
     ids=["alone", "empty", "inference, narrow", "inference, wide"],
 )
 def test_steps_with_little_in_them(open_page: Open, graph: Graph, width: int) -> None:

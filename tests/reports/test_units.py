@@ -66,6 +66,14 @@ def test_percent(part: float, whole: int, text: str) -> None:
     assert format_percent(part, whole) == text
 
 
+def test_durations_from_a_microsecond_to_a_second_have_three_digits_and_shorter_ones_are_exact() -> None:
+    times = [0, 5, 999, 1e3, 9_995, 99_950, 37e6, 58.7e6, 999.9e6, 1.9e9, 60e9]
+    assert [format_ns(ns) for ns in times] == [
+        *("0 ns", "5 ns", "999 ns", "1.00 us", "10.0 us", "100 us"),
+        *("37.0 ms", "58.7 ms", "1000 ms", "1.90 s", "60.0 s"),
+    ]
+
+
 def test_halves_are_rounded_away_from_zero() -> None:
     assert [format_bytes(kib * 1024) for kib in (577.25, -577.25, 577.75)] == ["577.3 KiB", "-577.3 KiB", "577.8 KiB"]
     times = [format_ns(ns) for ns in (576_500, 577_500, 2.25 * 3.6e12, 10.5 * 864e11)]

@@ -102,7 +102,7 @@ def assert_alike(build_step: Callable[[], Any], share: float) -> None:
                 assert one[name] == other[name], (name, most)
 
 
-@pytest.mark.parametrize("name", EXAMPLES)
+@pytest.mark.parametrize("name", some_slow(EXAMPLES, ["unet"]))
 def test_examples_are_played_alike(name: str) -> None:
     workload = find(name).load()
     assert_alike(lambda: workload(**TINY[name]), 0.85)

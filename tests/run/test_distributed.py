@@ -19,7 +19,7 @@ KINDS = (
     *("pipeline", "pipeline-1f1b", "tensor", "tensor-sequence", "zero", "zero-views"),
 )
 """Those of ``parallel``, which imports much."""
-FAST = ("by-hand-async", "ddp-static", "fsdp2")
+FAST = ("by-hand-async", "ddp-static")
 FOUR = ("by-hand-coalesced", "contrastive", "ddp-static", "fsdp2-half", "pipeline-1f1b", "tensor-sequence", "zero")
 """One of each way to share the work: with four, tensors have more parts and pipelines stages in the middle."""
 LEAST = {"contrastive": 0.85, "tensor": 0.7, "fsdp2": 0.85, "fsdp1": 0.9}

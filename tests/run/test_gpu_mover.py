@@ -14,8 +14,8 @@ from tensortide.run.budget import Budget
 from tensortide.run.link_speed import swept_links
 from tensortide.run.movers import TransferMode
 from tests.run.fake_gpu import FakeGPU, Queue, fake_gpu
+from tests.run.follow_steps import built, same_as_without, tower
 from tests.run.same import UNLIMITED
-from tests.run.test_follow import built, same_as_without, tower
 from tests.run.test_tiers import offloading, run_graph
 
 

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from tensortide.run.budget import Budget
+from tests.marks import some_slow
 from tests.run.same import UNLIMITED, identical, squeezed
 
 WIDTH = 16
@@ -30,7 +31,7 @@ class Packed(nn.Module):
         return made
 
 
-@pytest.mark.parametrize("kind", [nn.LSTM, nn.GRU, nn.RNN])
+@pytest.mark.parametrize("kind", some_slow([nn.LSTM, nn.GRU, nn.RNN], [nn.GRU, nn.LSTM]))
 def test_packed_sequences(kind: Callable[..., nn.RNNBase]) -> None:
     def build() -> Callable[[], Any]:
         layer = Packed(kind, 2)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from tensortide.examples import examples, find
-from tests.examples.tiny import LARGE, TINY
+from tests.examples.tiny import LARGE, OTHER_SIZES, TINY
 from tests.marks import some_slow
 from tests.recorder.workloads import ALL, classifier
 from tests.run.same import squeezed
@@ -14,8 +14,8 @@ SHARES = (0.6, 0.75, 0.9)
 """Of what a step needs beyond what is there at its start."""
 POLICIES = ("dtr-eq", "dtr", "dtr-eq+sqrt", "lru")
 NAMES = sorted(example.name for example in examples() if example.available)
-DEPTHS = {"resnet", "resnet101", "resnet152", "resnet18", "resnet32_cifar", "resnet34"}
-"""Residual networks that differ from ``resnet18_cifar`` and ``resnet50`` in their depth alone."""
+SIZES = {"resnet", "resnet18", *OTHER_SIZES}
+"""Examples that differ from others, as from ``resnet18_cifar`` and ``resnet50``, in their sizes alone."""
 MUCH = ("gpt2", "char_lm", "resnet18_cifar")
 LONG_CHAINS = {"nmt", "speech"}
 """Other policies than the default one run many thousand ops again."""
@@ -24,11 +24,24 @@ WITHIN = {"attention", "custom-function", "flat-views", "scaler"}
 OPTIMIZERS = {"adamw", "adamw-foreach", "adamw-fused", "sgd-momentum"}
 """Features that are an optimizer: ``training`` has each."""
 FEATURES = sorted(ALL.keys() - WITHIN - OPTIMIZERS)
-ALIKE = {"alexnet", "gru", "hf_gpt2", "hf_llama", "hf_vit"}
+ALIKE = {
+    "alexnet",
+    "bert",
+    "encoder_lm",
+    "hf_bert",
+    "hf_gpt2",
+    "hf_llama",
+    "hf_mixtral",
+    "hf_vit",
+    "llama",
+    "rnn_lm",
+    "similarity_treelstm",
+    "unrolled_rnn",
+}
 """Examples whose layers others have, too."""
 
 
-@pytest.mark.parametrize("name", some_slow(sorted({*NAMES} - DEPTHS - {*MUCH}), LARGE | LONG_CHAINS | ALIKE))
+@pytest.mark.parametrize("name", some_slow(sorted({*NAMES} - SIZES - {*MUCH}), LARGE | LONG_CHAINS | ALIKE))
 def test_examples_leave_the_same_behind(name: str) -> None:
     workload = find(name).load()
     policy = "dtr-eq" if name in LONG_CHAINS else POLICIES[NAMES.index(name) % 4]

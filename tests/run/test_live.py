@@ -16,9 +16,9 @@ from tensortide.replays.remat import Simulator
 from tensortide.run.access import Access
 from tensortide.run.block import storage_of
 from tensortide.run.budget import Budget
+from tests.run.follow_steps import Build, built, example, tower
 from tests.run.same import UNLIMITED, counting, identical
 from tests.run.test_budget import KIB, chain, room
-from tests.run.test_follow import Build, built, example, tower
 
 
 def test_without_a_budget_each_says_so() -> None:

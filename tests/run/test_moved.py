@@ -11,8 +11,8 @@ from tensortide.run.link_speed import measured_links
 from tensortide.run.measure import Compared, compared
 from tensortide.run.movers import TransferMode
 from tests.marks import some_slow
+from tests.run.follow_steps import Build, built, gpt2, graph_of, loop, same_as_without, tower
 from tests.run.same import UNLIMITED
-from tests.run.test_follow import Build, built, gpt2, graph_of, loop, same_as_without, tower
 from tests.run.test_tiers import offloading, replayed, run_graph
 
 

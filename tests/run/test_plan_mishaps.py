@@ -16,8 +16,8 @@ from tensortide.plans import Copy, Evict, Fetch, Lane, Offload, Plan
 from tensortide.plans.model import Step
 from tensortide.run.budget import Budget
 from tests.marks import some_slow
+from tests.run.follow_steps import built, tower
 from tests.run.same import UNLIMITED, identical
-from tests.run.test_follow import built, tower
 from tests.run.test_tiers import offloading, run_graph, short
 
 

@@ -18,9 +18,9 @@ from tensortide.run.budget import Budget
 from tensortide.run.core.build import library
 from tensortide.run.measure import compared
 from tests.forked_script import forked
+from tests.run.follow_steps import built, example
 from tests.run.same import UNLIMITED, counting, identical
 from tests.run.test_budget import KIB, chain, room
-from tests.run.test_follow import built, example
 
 TICK_NS = 1000
 """Of the clock that counts: what anything takes that is timed by two looks at it."""

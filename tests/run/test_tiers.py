@@ -27,11 +27,11 @@ from tensortide.run.movers import TransferMode
 from tensortide.run.step_match import LONGEST_START
 from tensortide.run.tiers import Room
 from tensortide.timelines import timeline
-from tensortide.timing.machine import Link, Machine
+from tensortide.timing.links import Link
+from tests.run.follow_steps import Build, built, example, gpt2, graph_of, same_as_without, tower, traced
 from tests.run.same import UNLIMITED
-from tests.run.test_follow import Build, built, example, gpt2, graph_of, same_as_without, tower, traced
 
-MACHINE = Machine("bench", {}, (Link("host", Fraction(10**9), 0), Link("ssd", Fraction(10**8), 0)))
+LINKS = (Link("host", Fraction(10**9), 0), Link("ssd", Fraction(10**8), 0))
 
 
 @functools.cache
@@ -61,14 +61,18 @@ def offloading(graph: Graph, links: tuple[str, ...] = ("host",), gap: int = 12, 
 
 
 def replayed(graph: Graph, plan: Plan) -> TransferTimeline:
-    line = replay(graph, plan, machine=MACHINE, workspace=False, serial=True)
+    line = replay(graph, plan, links=LINKS, workspace=False, serial=True)
     assert isinstance(line, TransferTimeline)
     return line
 
 
 @pytest.mark.parametrize(
     ("build", "links", "given"),
-    [(tower, ("host",), True), (tower, ("host", "ssd"), False), (gpt2, ("host", "ssd"), True)],
+    [
+        (tower, ("host",), True),
+        (tower, ("host", "ssd"), False),
+        pytest.param(gpt2, ("host", "ssd"), True, marks=pytest.mark.slow),
+    ],
 )
 def test_a_plan_that_moves_storages_is_followed_bit_for_bit(build: Build, links: tuple[str, ...], given: bool) -> None:
     graph = run_graph(build)
@@ -154,7 +158,7 @@ def test_planned_transfers_take_the_peak_of_their_serial_replay(name: str, ratio
     build = example(name)
     graph = run_graph(build)
     ops = [Compute(op) for op in range(len(graph))]
-    stated = instance(graph, "cpu", [1000] * len(graph), links=MACHINE.links, workspace=False, pinned=immovable(graph))
+    stated = instance(graph, "cpu", [1000] * len(graph), links=LINKS, workspace=False, pinned=immovable(graph))
     search = Transfers(stated, int(play(stated, ops).peak_bytes * ratio))
     search.sequence(range(len(graph)), 4, "recorded order")
     assert search.best is not None

@@ -19,7 +19,7 @@ SHARES = (0.8, 0.9, 0.95)
 """With less, some policies run many thousand ops again, which shows nothing else."""
 
 
-@pytest.mark.parametrize("place", range(12))
+@pytest.mark.parametrize("place", some_slow(range(12), range(6, 12)))
 def test_layers_leave_the_same_behind(place: int) -> None:
     """Three at a time."""
     names = ["residual", *QUICK[place::12]]
@@ -31,7 +31,7 @@ def test_a_layer_in_forward_mode_leaves_the_same_behind() -> None:
     squeezed(lambda: Training(3, ["residual", "forward-mode", "rnn"]), "lru", SHARES, steps=1)
 
 
-@pytest.mark.parametrize("name", sorted(OPTIMIZERS))
+@pytest.mark.parametrize("name", some_slow(sorted(OPTIMIZERS), sorted(OPTIMIZERS)[1::2]))
 def test_optimizers_leave_the_same_behind(name: str) -> None:
     squeezed(lambda: Training(1, ["residual", "dropout"], name), "dtr-eq", SHARES, steps=1)
 

@@ -28,9 +28,9 @@ from tensortide.run.movers import TransferMode
 from tensortide.run.tier_memory import DriveMemory
 from tensortide.timelines import timeline
 from tests.marks import some_slow
+from tests.run.follow_steps import built, gpt2, same_as_without, tower
 from tests.run.same import UNLIMITED, identical
 from tests.run.slow_tiers import before_transfers, open_files
-from tests.run.test_follow import built, gpt2, same_as_without, tower
 from tests.run.test_tiers import offloading, replayed, run_graph, short
 
 

@@ -40,8 +40,6 @@ def test_options_that_do_not_go_together_are_refused_before_anything_is_read() -
         CountRequest(target="missing.tide", explain="mm", missing=True)
     with pytest.raises(RequestError, match="--mode goes with --idle"):
         IdleRequest(mode="compat")
-    with pytest.raises(RequestError, match="mlp is a workload: --ops goes with a file"):
-        counted(CountRequest(target="mlp", ops=True))
 
 
 def test_memory_is_a_step_or_its_idle_intervals() -> None:

@@ -58,6 +58,15 @@ def test_a_sweep_is_asked_from_python_with_texts_or_values(log: str) -> None:
     assert (found.study.kind, found.study.panels, len(found.graphs)) == ("sweep", ("chain",), 1)
 
 
+def test_steps_have_the_names_that_an_author_gives_them(log: str) -> None:
+    made = answer(
+        RematSweepRequest(steps=steps(log, log, names="ResNet-32 (56), U-Net (6)"), policies="lru", runs=ALONE)
+    )
+    assert made.study.panels == ("ResNet-32 (56)", "U-Net (6)")
+    with pytest.raises(RequestError, match="--names takes a name for each of 2 targets, not 1"):
+        answer(RematSweepRequest(steps=steps(log, log, names="one"), policies="lru", runs=ALONE))
+
+
 def test_a_run_says_whether_it_fits_a_budget(log: str) -> None:
     def run(budget: object) -> Budgeted:
         return simulated(SimulateRequest(target=log, budget=budget, policy="lru"))  # type: ignore[arg-type] # it is read

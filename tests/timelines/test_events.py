@@ -15,8 +15,7 @@ from tensortide.plans.remat.schedule import recorded
 from tensortide.replays import replay
 from tensortide.replays.remat import Simulator
 from tensortide.timelines import Kind, Timeline, diff, timeline
-from tensortide.timing import LINKS, machine
-from tensortide.timing.catalogue import CONTEXT_BYTES
+from tensortide.timing import LINKS
 from tests.graphs import Builder, graphs
 
 
@@ -108,12 +107,10 @@ def test_a_simulated_run_and_its_timeline_state_the_same_figures(graph: Graph, p
         assert line.makespan_ns == run.model_ns + run.remat_ns
 
 
-def test_a_machine_gives_each_link_a_lane_in_each_direction() -> None:
+def test_each_link_has_a_lane_in_each_direction() -> None:
     graph = three_ops()
-    host = machine("H100-SXM-80GB", links=(LINKS["pcie5"], LINKS["nvme"]), name="cpu")
-    line = replay(graph, in_order(graph, range(3), "cpu"), machine=host)
+    line = replay(graph, in_order(graph, range(3), "cpu"), links=(LINKS["pcie5"], LINKS["nvme"]))
     assert line.lanes == ("cpu", "pcie5 out", "pcie5 in", "nvme out", "nvme in")
-    assert host.devices["cpu"].usable_bytes == int(79.11 * 2**30) - CONTEXT_BYTES
     assert not line.timed
 
 

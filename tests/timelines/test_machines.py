@@ -68,11 +68,11 @@ def test_the_gradients_that_are_exchanged_are_those_of_all_parameters(graph: Gra
 def test_overlap_hides_all_but_what_ends_after_the_backward_pass(graph: Graph) -> None:
     where = machines("8xa100-sxm-80gb")
     line = step_timeline(graph, estimate(graph, where.device), where.device)
-    whole = gradient_exchange(line, where.cluster, 1 << 40)
+    whole = gradient_exchange(line, where.joined, 1 << 40)
     assert whole.buckets == 1
     assert whole.exposed_ns == pytest.approx(whole.time.time_ns, abs=1)  # one bucket waits for the last gradient
-    assert whole.time.time_ns == collective("all_reduce", whole.nbytes, 8, where.cluster).time_ns
-    parts = gradient_exchange(line, where.cluster)
+    assert whole.time.time_ns == collective("all_reduce", whole.nbytes, 8, where.joined).time_ns
+    parts = gradient_exchange(line, where.joined)
     assert parts.nbytes == whole.nbytes
     assert parts.buckets > 1
     assert 0 < parts.exposed_ns < parts.time.time_ns
@@ -145,7 +145,7 @@ def test_a_step_with_collectives_of_its_own_exchanges_these_and_no_more() -> Non
     builder.op([gradient], [builder.storage(2**27, birth=2, device="cuda:0")], name="odd.odd.default")
     graph, where = builder.graph(), machines("8xa100-sxm-80gb")
     one = step_on(graph, where)
-    expected = collective("all_reduce", 2**26, 8, where.cluster).time_ns
+    expected = collective("all_reduce", 2**26, 8, where.joined).time_ns
     assert one.exchange.time.time_ns == expected
     assert one.exchange.exposed_ns == round(expected)
     assert one.step_time.time_ns == pytest.approx(one.line.estimate.time_ns + expected, abs=1)

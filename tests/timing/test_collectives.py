@@ -13,10 +13,10 @@ from hypothesis import strategies as st
 
 from tensortide.errors import TensortideError
 from tensortide.timing import catalogue, device
-from tensortide.timing.collectives import COLLECTIVES, Cluster, cluster, collective, predict_collective, sweep
+from tensortide.timing.collectives import COLLECTIVES, Nodes, collective, nodes_of, predict_collective, sweep
 from tensortide.timing.collectives.bound import bound
-from tensortide.timing.collectives.cluster import LinkRates, group, largest_node
 from tensortide.timing.collectives.constants import fabric, shipped
+from tensortide.timing.collectives.nodes import LinkRates, group, largest_node
 from tensortide.timing.estimates import Estimate, Provenance
 from tensortide.timing.wiring import WIRINGS
 from tests.reference import measured_times
@@ -29,12 +29,12 @@ sizes = st.integers(0, 2**28).map(lambda number: 64 * number)
 counts = st.sampled_from([2, 4, 8])
 names = st.sampled_from([name for name in COLLECTIVES if name != "send_recv"])
 
-H100 = cluster("H100-SXM-80GB", nodes=4)
+H100 = nodes_of("H100-SXM-80GB", nodes=4)
 
 
-def of(name: str, devices_per_node: int = 8, nodes: int = 1) -> Cluster:
+def of(name: str, devices_per_node: int = 8, nodes: int = 1) -> Nodes:
     per = min(devices_per_node, largest_node(device(name)))
-    return cluster(name, devices_per_node=per, nodes=nodes * devices_per_node // per, nic_gbytes_per_s=25.0)
+    return nodes_of(name, devices_per_node=per, nodes=nodes * devices_per_node // per, nic_gbytes_per_s=25.0)
 
 
 # -- physics ----------------------------------------------------------------------------------------
@@ -50,7 +50,7 @@ def test_more_bytes_never_take_less(name: str, one: int, other: int, local: int,
 
 @given(names, sizes, SWITCHED, st.lists(st.integers(1, 64), min_size=2, max_size=2, unique=True))
 def test_more_ranks_of_a_node_never_take_less(name: str, nbytes: int, device: str, ranks: list[int]) -> None:
-    where = cluster(device, devices_per_node=64)
+    where = nodes_of(device, devices_per_node=64)
     nbytes = nbytes * math.lcm(*ranks) // 64
     few, many = (collective(name, nbytes - nbytes % math.lcm(*ranks), n, where).time_ns for n in sorted(ranks))
     assert few <= many * (1 + 1e-12)
@@ -101,7 +101,7 @@ def test_a_tree_has_fewer_hops_and_moves_more() -> None:
 
 
 def test_measured_devices_are_interpolated_in_their_range_only() -> None:
-    def claim(name: str, nbytes: int, ranks: int, on: Cluster = H100) -> Provenance:
+    def claim(name: str, nbytes: int, ranks: int, on: Nodes = H100) -> Provenance:
         return predict_collective(name, nbytes, ranks, on).provenance
 
     assert claim("all_reduce", 2**20, 8) is Provenance.INTERPOLATED
@@ -110,7 +110,7 @@ def test_measured_devices_are_interpolated_in_their_range_only() -> None:
     assert claim("broadcast", 2**20, 8) is Provenance.EXTRAPOLATED
     assert claim("all_reduce", 2**20, 8, on=of("V100-SXM-32GB")) is Provenance.EXTRAPOLATED
     assert claim("all_reduce", 2**20, 8, on=of("MI300X")) is Provenance.PHYSICS
-    slower = cluster("H100-SXM-80GB", link_gbytes_per_s=200.0)
+    slower = nodes_of("H100-SXM-80GB", link_gbytes_per_s=200.0)
     assert claim("all_reduce", 2**20, 8, on=slower) is Provenance.EXTRAPOLATED
 
 
@@ -131,7 +131,7 @@ def test_each_measured_kind_has_constants_on_each_fabric() -> None:
 def test_a_sweep_is_surer_than_constants_and_interpolates() -> None:
     large = [(8, 4000, 40e3), (8, 4000, 44e3), (8, 4000, 30e3), (8, 16000, 35e3)]
     table = sweep([(8, 1000, 20e3), *large, (2, 4000, 10e3)])
-    where = cluster("H100-SXM-80GB", sweeps={"all_reduce": table})
+    where = nodes_of("H100-SXM-80GB", sweeps={"all_reduce": table})
     exact, between, ranks, beyond = (
         predict_collective("all_reduce", *asked, where) for asked in ((4000, 8), (2000, 8), (4000, 4), (2**20, 8))
     )
@@ -148,7 +148,7 @@ def test_a_sweep_is_surer_than_constants_and_interpolates() -> None:
 
 def rates(name: str, per: int = 8) -> list[float]:
     """What groups of the first 2, 3, ... devices of a node have."""
-    where = cluster(name, devices_per_node=per)
+    where = nodes_of(name, devices_per_node=per)
     return [round(float(where.joining(range(size)).bytes_per_s) / 1e9, 2) for size in range(2, per + 1)]
 
 
@@ -162,7 +162,7 @@ def test_a_group_has_the_links_between_its_members() -> None:
 
 
 def test_bridges_join_pairs_and_pcie_the_others() -> None:
-    pairs = cluster("RTX 3090", devices_per_node=4)
+    pairs = nodes_of("RTX 3090", devices_per_node=4)
     assert rates("RTX 3090", per=4) == [56.25, 31, 31]
     assert [group(own, pairs).link.name[:4] for own in ([0, 1], [2, 3], [1, 2], [0, 1, 2, 3])] == [
         *("NVLi", "NVLi", "PCIe", "PCIe")
@@ -175,7 +175,7 @@ def test_bridges_join_pairs_and_pcie_the_others() -> None:
 
 def test_two_of_eight_in_a_mesh_are_as_slow_as_they_were_measured() -> None:
     """47.7 GB/s among two MI300X and 312.9 among eight, 4 GiB (the source NET of the catalogue)."""
-    where = cluster("MI300X")
+    where = nodes_of("MI300X")
     two, eight = (predict_collective("all_reduce", 2**32, ranks, where).busbw for ranks in (2, 8))
     assert 47.7 < two < 47.7 * 1.5
     assert 312.9 < eight < 312.9 * 1.5
@@ -184,20 +184,20 @@ def test_two_of_eight_in_a_mesh_are_as_slow_as_they_were_measured() -> None:
 @given(st.sampled_from([name for name in JOINED if WIRINGS[device(name).wiring].part is not None]))
 def test_the_whole_node_has_the_whole_rate_and_a_part_no_more(name: str) -> None:
     row = device(name)
-    where = cluster(name, devices_per_node=row.wired_devices or 8)
+    where = nodes_of(name, devices_per_node=row.wired_devices or 8)
     assert where.joining(range(where.size)).bytes_per_s == where.link.bytes_per_s
     assert all(where.joining(range(size)).bytes_per_s <= where.link.bytes_per_s for size in range(1, where.size))
 
 
 def test_wiring_that_nobody_knows_is_asked_for_and_given() -> None:
     with pytest.raises(TensortideError, match=r"among 8 GH200-96GB .* join 4, is unknown: give it with --device-link"):
-        cluster("GH200-96GB")
+        nodes_of("GH200-96GB")
     assert rates("GH200-96GB", per=4)[0] == 150
-    given = LinkRates(device_link=450e9).cluster(device("GH200-96GB"), 8)
+    given = LinkRates(device_link=450e9).nodes_of(device("GH200-96GB"), 8)
     assert given.joining([0, 1]).bytes_per_s == 450e9
     assert LinkRates().spread(device("GH200-96GB"), 16).name == "4 x 4 GH200-96GB"
     assert LinkRates(450e9).spread(device("GH200-96GB"), 16).name == "2 x 8 GH200-96GB"
-    assert "wiring unknown" in cluster("MI210", devices_per_node=2).about
+    assert "wiring unknown" in nodes_of("MI210", devices_per_node=2).about
 
 
 # -- nodes ------------------------------------------------------------------------------------------
@@ -217,7 +217,7 @@ def test_what_goes_straight_is_bounded_by_the_nics_of_one_end() -> None:
 
 
 def test_groups_that_share_a_nic_share_its_rate() -> None:
-    where = cluster("A100-SXM-80GB", nodes=2, nics=4)
+    where = nodes_of("A100-SXM-80GB", nodes=2, nics=4)
     own, same, other = [0, 8], [1, 9], [2, 10]
     alone = group(own, where).network
     assert alone == 25.0
@@ -230,7 +230,7 @@ def test_groups_that_share_a_nic_share_its_rate() -> None:
 
 @given(st.integers(1, 32), st.integers(1, 8), st.integers(1, 12))
 def test_a_count_of_ranks_is_the_first_ranks(count: int, per_node: int, nics: int) -> None:
-    where = cluster("A100-SXM-80GB", devices_per_node=per_node, nodes=32, nics=nics)
+    where = nodes_of("A100-SXM-80GB", devices_per_node=per_node, nodes=32, nics=nics)
     assert group(count, where) == group(list(range(count)), where)
 
 
@@ -281,17 +281,17 @@ def test_sizes_of_numpy_are_whole_numbers_too() -> None:
 
 def test_device_graphs_that_cannot_be_are_refused() -> None:
     with pytest.raises(TensortideError, match="no device is called"):
-        cluster("some device")
+        nodes_of("some device")
     with pytest.raises(TensortideError, match=r"the link between devices of .* is unknown: give it with --device-link"):
-        cluster("Intel i9-13900K")
+        nodes_of("Intel i9-13900K")
     with pytest.raises(TensortideError, match=r"the NICs of .* is unknown: give it with --nic, as in --nic 50GB/s"):
-        cluster("V100-PCIe-32GB", nodes=2)
+        nodes_of("V100-PCIe-32GB", nodes=2)
     with pytest.raises(TensortideError, match="0 nodes"):
-        cluster("H100-SXM-80GB", nodes=0)
+        nodes_of("H100-SXM-80GB", nodes=0)
     with pytest.raises(TensortideError, match=r"2\.5 nodes"):
-        cluster("H100-SXM-80GB", nodes=2.5)  # type: ignore[arg-type]
+        nodes_of("H100-SXM-80GB", nodes=2.5)  # type: ignore[arg-type]
     with pytest.raises(TensortideError, match="a rate is positive"):
-        cluster("H100-SXM-80GB", link_gbytes_per_s=-1)
+        nodes_of("H100-SXM-80GB", link_gbytes_per_s=-1)
     with pytest.raises(TensortideError, match="at least one"):
         sweep([])
     with pytest.raises(TensortideError, match="must be positive"):
@@ -334,15 +334,15 @@ def test_fabrics_are_those_of_the_catalogue() -> None:
 
 
 def test_a_message_to_another_node_takes_the_nic_of_one_rank_however_nodes_are_filled() -> None:
-    nodes = cluster("H100-SXM-80GB", nodes=2)
+    nodes = nodes_of("H100-SXM-80GB", nodes=2)
     full = predict_collective("permute", 1 << 28, 16, nodes).ns
     for ranks in (9, 12, [0, 1, 2, 8], [0, 8, 9]):
         assert predict_collective("permute", 1 << 28, ranks, nodes).ns == pytest.approx(full, rel=0.01)
-    few = cluster("H100-SXM-80GB", nodes=2, nics=1)  # which the eight ranks of the full node share
+    few = nodes_of("H100-SXM-80GB", nodes=2, nics=1)  # which the eight ranks of the full node share
     one, eight = (predict_collective("permute", 1 << 28, ranks, few).ns for ranks in ([0, 8], 9))
     assert eight == pytest.approx(8 * one, rel=0.02)
 
 
 def test_the_words_of_a_link_have_the_rate_that_a_group_has() -> None:
-    node = cluster("MI300X", devices_per_node=8)
+    node = nodes_of("MI300X", devices_per_node=8)
     assert (node.joining([0, 1]).about, node.joining(range(8)).about) == ("64 GB/s", "448 GB/s")

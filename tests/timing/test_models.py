@@ -10,7 +10,7 @@ import pytest
 from tensortide.errors import TensortideError
 from tensortide.graph.collectives import COLLECTIVES, Algorithm, Collective, Held
 from tensortide.timing import catalogue, device, ladder
-from tensortide.timing.collectives import cluster, predict_collective
+from tensortide.timing.collectives import nodes_of, predict_collective
 from tensortide.timing.collectives.bound import bound
 from tensortide.timing.collectives.hierarchy import WAYS
 from tensortide.timing.estimates import Provenance
@@ -74,7 +74,7 @@ def test_a_new_collective_is_one_row(monkeypatch: pytest.MonkeyPatch) -> None:
     half = Algorithm("direct", lambda ranks: (ranks - 1) / 2, lambda ranks: 3)
     row = Collective("reduce_to_half", Held.OWN, Held.PART, (half,), like="reduce_scatter")
     monkeypatch.setitem(COLLECTIVES, row.name, row)
-    where = cluster("H100-SXM-80GB", nodes=2)
+    where = nodes_of("H100-SXM-80GB", nodes=2)
     alone, across = (predict_collective("reduce_to_half", 2**24, ranks, where) for ranks in (8, 16))
     assert alone.ns > half.sent(8) * 2**24 / 450
     assert across.ns > alone.ns

@@ -292,7 +292,7 @@ def test_ops_that_do_not_join_say_why_and_so_does_the_rest_of_the_trace(tmp_path
     found = told(from_trace(chain(), read_trace(written(tmp_path / "t.json", [*events, event("aten::odd", 70, 6)]))))
     assert found.stand_ins == {1: "not in the trace", 3: "fewer calls in the trace than in the graph"}
     assert any(
-        "in calls that are no op of the graph: aten::linear 10 us, aten::odd 6 us" in note for note in found.notes
+        "in calls that are no op of the graph: aten::linear 10.0 us, aten::odd 6.00 us" in note for note in found.notes
     )
 
 

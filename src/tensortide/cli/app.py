@@ -49,19 +49,25 @@ VERBS: dict[str, dict[str, Verb]] = {
         "scale": _verb("scale:scale", "The step on many devices: divided how, how fast, at what price."),
         "place": _verb("place:place", "The device of a cluster on which each layer runs best."),
         "remat": _verb("remat.app:remat", "Evict and recompute, simulated: policies, budgets, experiments."),
+        "experiment": _verb("experiment:experiment_verbs", "Trials of a file, simulated and live; two runs compared."),
     },
 }
 """Every verb by name, in the group that it has in ``--help``."""
 
 
 def application(arguments: Sequence[str]) -> App:
-    """Make the application for ``arguments``. Verbs that they do not name are known, and not imported."""
+    """Make the application for ``arguments``: of the verbs that they name, or else of all, so that a name that is
+    misspelt has its like. Verbs that they do not name are known, and not imported."""
     app = family("tensortide")
     app.version, app.suppress_keyboard_interrupt = tensortide.__version__, False
     app.whole = HELP_FLAGS[-1] in arguments
-    for verbs in VERBS.values():
-        for name, verb in verbs.items():
-            app.command(_imported(verb) if name in arguments else family(name), name=name)
+    known = {name: verb for verbs in VERBS.values() for name, verb in verbs.items()}
+    is_verb = arguments[:1] and arguments[0] in known
+    for name, verb in known.items():
+        if name in arguments:
+            app.command(_imported(verb), name=name)
+        elif not is_verb:
+            app.command(family(name), name=name)
     return app
 
 

@@ -11,6 +11,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext, redirect_stderr, redirect_stdout, suppress
+from contextvars import ContextVar
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -27,6 +28,11 @@ STILL_S = 30.0
 """Seconds after which a line is printed again, if there is no other."""
 _TICK_S = 1.0
 """Seconds from one look at the clock to the next; a terminal shows nothing before."""
+_PIPE = 100
+"""Columns of a pipe where nobody says how many."""
+_WIDEST_PIPE = 10_000
+"""From so many columns on a number is no width."""
+_details: ContextVar[bool] = ContextVar("details", default=False)
 _END = 30
 """Characters that are shown of the end of a line that is too long for the terminal."""
 
@@ -36,8 +42,9 @@ def progress(quiet: bool) -> Iterator[Say]:
     """Yield a function that shows a message: on a terminal after a second of work, else as a line now and then.
 
     Standard output is for the answer, which comes later: what a program prints meanwhile goes to standard error.
+    Where details are asked for (``detailed``), every message is a line.
     """
-    how = _on_terminal if sys.stderr.isatty() else _now_and_then
+    how = _every_line if _details.get() else _on_terminal if sys.stderr.isatty() else _now_and_then
     with nullcontext(silent) if quiet else how() as show, redirect_stdout(sys.stderr):
         yield show
 
@@ -156,11 +163,53 @@ def _now_and_then() -> Iterator[Say]:
         yield show
 
 
+@contextmanager
+def _every_line() -> Iterator[Say]:
+    """Yield a function that prints each message as a line, once in a row."""
+    start, latest = time.monotonic(), ""
+    lock = threading.RLock()
+
+    def show(message: str) -> None:
+        nonlocal latest
+        with lock, suppress(OSError):
+            if message != latest:
+                sys.stderr.write(f"{time.monotonic() - start:.1f} s: {one_line(message)}\n")
+            latest = message
+
+    yield show
+
+
 class _Told(logging.Handler):
-    """Prints warnings and notes of the other rooms."""
+    """Prints warnings and notes of the other rooms, and details, each once, which say themselves what they are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._details: set[str] = set()
 
     def emit(self, record: logging.LogRecord) -> None:
-        say("warning" if record.levelno >= logging.WARNING else "note", record.getMessage())
+        text = record.getMessage()
+        if record.levelno >= logging.INFO:
+            say("warning" if record.levelno >= logging.WARNING else "note", text)
+        elif text not in self._details:
+            self._details.add(text)
+            kind, _, what = text.partition(": ")
+            say(kind, what)
+
+
+@contextmanager
+def detailed(asked: bool) -> Iterator[None]:
+    """Have all messages of progress and all details printed as lines while the body runs, if that is ``asked``."""
+    if not asked:
+        yield
+        return
+    log, token = logging.getLogger("tensortide"), _details.set(True)
+    level = log.level
+    log.setLevel(logging.DEBUG)
+    try:
+        yield
+    finally:
+        log.setLevel(level)
+        _details.reset(token)
 
 
 @contextmanager
@@ -191,7 +240,8 @@ def told() -> Iterator[None]:
 
 
 def console() -> Console:
-    """Return a console for standard output: styled on a terminal, plain and 100 columns wide in a pipe."""
+    """Return a console for standard output: styled on a terminal; plain in a pipe, and as wide as ``COLUMNS`` says, or
+    100 columns."""
     from rich.console import Console
 
     class PipeConsole(Console):
@@ -201,7 +251,9 @@ def console() -> Console:
 
     if is_terminal():
         return PipeConsole(highlight=False, emoji=False)  # a target called train.py:fire: is no picture
-    return PipeConsole(width=100, highlight=False, no_color=True, emoji=False)
+    columns = os.environ.get("COLUMNS", "")
+    width = int(columns) if columns.isdecimal() and 0 < int(columns) < _WIDEST_PIPE else _PIPE
+    return PipeConsole(width=width, highlight=False, no_color=True, emoji=False)
 
 
 def is_terminal() -> bool:

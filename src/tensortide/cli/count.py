@@ -13,15 +13,15 @@ from tensortide.studies.count_request import CountRequest, answer
 def count(asked: CountRequest, files: Files, out: OutputRequest) -> None:
     """Count one step: FLOPs with MACs beside them, bytes and parameters, by phase, module and op.
 
-    With --symbols every figure is a formula in hyperparameters. With --strict it exits with 3 if an op has no cost rule
-    or no formula, or the step depends on what was assumed.
+    With --symbols every figure is a formula in hyperparameters; --ops lists every op. With --strict it exits with 3 if
+    an op has no cost rule or no formula, or the step depends on what was assumed.
     """
     from tensortide.reports.sections.count_answer import answered, main_table, text
 
     with progress(out.quiet) as say:
         found = answer(asked, say)
     made = answered(found, asked, rows=asked.ops or files != Files())
-    wrote = files.write(made, table=main_table(found))
+    wrote = files.write(made, table=main_table(found, asked))
     if isinstance(found, Symbolic):
         wrote += asked.written.write(found.formulas)
     show(made, out, wrote=wrote, text=text(found))

@@ -83,7 +83,7 @@ def growth(asked: GrowthRequest, files: Files, out: OutputRequest) -> None:
         costs, found, terms = questions.answer_growth(asked, say)
     drawn = None
     if files.figure is not None:
-        drawn = intensity_scatter(costs.along(dict(asked.path)), asked.of, found.batch, PPOPP19.roof())
+        drawn = intensity_scatter(costs.along(dict(asked.path)), asked.of, found.batch, PPOPP19)
     made = of_growth(found, terms, drawn, top=asked.top)
     _show(made, costs, files, out, table="per_parameter", keys=("intensity_by_batch",))
 

@@ -33,11 +33,16 @@ def _of_step(found: StepMemory, asked: MemoryRequest) -> Document:
     from msgspec.structs import replace
 
     from tensortide.reports.sections import Step, recording
+    from tensortide.reports.sections.idle import capacity_note
     from tensortide.reports.sections.memory import document
 
     card = asked.step.capture.card
     step = Step(found.step.graph, found.step.durations, resolver, top=asked.top, depth=asked.depth, card=card)
     made = document(step, allocator=asked.allocator)
+    if found.step.device_bytes is not None:
+        said = capacity_note(step.eager.peak_bytes, found.step.device_bytes)
+        first, *others = made.sections
+        made = replace(made, sections=(replace(first, blocks=(*first.blocks, said)), *others))
     if found.step.recording is None:
         return made
     other = None if found.predicted is None else Step(found.predicted, top=asked.top)

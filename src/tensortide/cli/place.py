@@ -12,10 +12,11 @@ from tensortide.cli.interrupt import end_requests, postponed
 from tensortide.cli.search import searching
 from tensortide.cli.show import Files, OutputRequest, show
 from tensortide.cli.verb import family, verb
-from tensortide.errors import ExitStatus
+from tensortide.errors import ExitStatus, RequestError
+from tensortide.placements.partitions.workload import is_workload
 from tensortide.reports.drawing.request import picture_file, write_picture
 from tensortide.request import Opt, Request
-from tensortide.studies.placement import comparison, configured, links, scores, validation
+from tensortide.studies.placement import comparison, configured, links, paleo_net, scores, validation
 from tensortide.studies.placement import examples as example_files
 from tensortide.studies.placement.placed import PlaceRequest, answer
 
@@ -52,12 +53,14 @@ class PictureRequest(Request):
 def search(asked: PlaceRequest, drawing: PictureRequest, files: Files, out: OutputRequest) -> ExitStatus:
     """Search for the placement with the fastest step that fits the memory of every device.
 
-    The target is a network of layers, or a captured step. Exits with 1 if no placement fits, as is proved or as all
-    were tried, or if a run is not what the Plan and one process have; with 4 if none was found that fits and another
-    one may. Ctrl-C ends the search and shows the best so far.
+    The target is a network of layers, a workload of dnn-partitioning, or a captured step. Exits with 1 if no placement
+    fits, as is proved or as all were tried, or if a run is not what the Plan and one process have; with 4 if none was
+    found that fits and another one may. Ctrl-C ends the search and shows the best so far.
     """
     from tensortide.reports.sections.placed_step import PICTURES, document, picture
 
+    if drawing.draw is not None and is_workload(Path(asked.target)):
+        raise RequestError(f"--draw draws networks and steps: {asked.target} is a workload")
     with searching(out.quiet) as watched:
         placed = answer(asked, watched, drawing.check)
     with postponed() as interrupts:
@@ -67,6 +70,8 @@ def search(asked: PlaceRequest, drawing: PictureRequest, files: Files, out: Outp
     made = document(placed)
     drawn = [] if drawing.draw is None else [write_picture(drawing.draw, picture(placed))]
     table, keys = ("runs", ()) if placed.is_net else ("units", PICTURES)
+    if placed.is_workload:
+        table, keys = "devices", ()
     show(made, out, wrote=[*placed.wrote, *drawn, *files.write(made, table=table, keys=keys)])
     for interrupt in interrupts:
         raise interrupt
@@ -94,6 +99,19 @@ def examples(asked: example_files.ExamplesRequest, out: OutputRequest) -> None:
 
     wrote = example_files.answer(asked)
     show(of_examples([*wrote.values()]), out, wrote=[*wrote])
+
+
+@place.command
+@verb
+def paleo(asked: paleo_net.PaleoRequest, files: Files, out: OutputRequest) -> None:
+    """Predict a network as Paleo does: its layers, their times on one device, data-parallel steps on many.
+
+    A network whose layers are split over workers is predicted as a hybrid of both.
+    """
+    from tensortide.reports.sections.paleo import document
+
+    made = document(paleo_net.answer(asked))
+    show(made, out, wrote=files.write(made, table="layers"))
 
 
 @place.command

@@ -51,7 +51,7 @@ def under_budget(asked: PlanRequest, files: Files, out: OutputRequest) -> ExitSt
     with searching(out.quiet) as search:
         step = answer(asked, search)
     step = with_file(asked, step)
-    recording, found, file = step
+    recording, found, file, links = step
     if isinstance(found, Compared):
         made = policies.document(found, recording.graph.meta.workload, source=recording.source)
         show(made, out, wrote=files.write(made, table="policies"))
@@ -61,8 +61,7 @@ def under_budget(asked: PlanRequest, files: Files, out: OutputRequest) -> ExitSt
         wrote += write_files({asked.torch: file.text}, replaces=own_suffix(asked.torch))
     if asked.plan is not None and found.plan is not None:
         wrote.insert(0, save_plan(found.plan, asked.plan))
-    links, source = asked.planner.tiers.links, recording.source
-    made = document(found, recording.graph, recording.durations_ns, links=links, source=source, top=asked.top)
+    made = document(found, recording.graph, recording.durations_ns, links=links, source=recording.source, top=asked.top)
     if file is not None:
         made = msgspec.structs.replace(made, sections=(*made.sections, section(file)))
     wrote += files.write(made, table="recompute", keys=PICTURES)
@@ -79,7 +78,16 @@ def _follow(asked: PlanRequest, found: Planned) -> Iterator[str]:
     plan_file = "plan.json" if asked.plan is None else str(asked.plan)
     room = ("--budget", typed or str(found.budget_bytes))
     follow = command("run", asked.target, *settings, *room, "--policy", plan_file)
+    if asked.step.capture.wants_gpu and not _has_gpu():
+        follow = f"on a machine with a GPU, {follow}"
     yield follow if asked.plan else f"add --plan {plan_file} to write the plan, then {follow}"
+
+
+def _has_gpu() -> bool:
+    """Tell whether ``tensortide run`` finds a GPU here: a plan of its ops does not fit those of a CPU."""
+    import torch
+
+    return torch.cuda.is_available()
 
 
 @plan.command

@@ -24,8 +24,7 @@ def run(asked: RunRequest, files: Files, out: OutputRequest) -> ExitStatus:
     with progress(out.quiet or out.json) as say:
         found = answer(asked, say)
     made = document(found)
-    wrote = [] if asked.plan is None or found.failed is not None else [asked.plan]
-    show(made, out, wrote=[*files.write(made, table="figures"), *wrote])
+    show(made, out, wrote=[*files.write(made, table="figures"), *found.wrote])
     if found.failed is not None:
         raise found.failed
     return found.status

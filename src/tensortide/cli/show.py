@@ -16,7 +16,7 @@ import msgspec
 from tensortide.cli.console import console, is_stdout, is_terminal, reader_may_leave
 from tensortide.cli.messages import cleaned, one_line
 from tensortide.errors import OutputError
-from tensortide.request import Opt, Option, Request, options
+from tensortide.request import Opt, Option, Request, exclusive, options
 from tensortide.write import check_writable, write_file, write_files
 
 if TYPE_CHECKING:
@@ -97,6 +97,12 @@ class OutputRequest(Request):
             "--quiet -q",
         ),
     ] = False
+    verbose: Annotated[
+        bool,
+        Opt("Print on standard error all that is tried, and what is assumed or skipped, and why.", "--verbose"),
+    ] = False
+
+    RULES = (exclusive("quiet", "verbose"),)
 
 
 @dataclass(frozen=True, kw_only=True)

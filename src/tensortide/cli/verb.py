@@ -12,6 +12,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 from cyclopts import App, Parameter, Token
 
+from tensortide.cli.console import detailed
 from tensortide.errors import ExitStatus, OutputError
 from tensortide.request import Arg, Option, Request, distinct, made, options
 
@@ -36,7 +37,8 @@ def verb(answer: Answer) -> Answer:
         values = {name: value for name, value in typed.items() if not (name in unread and value is None)}
         requests = {name: made(kind, values) for name, kind in kinds.items()}
         prepare(*requests.values())
-        return answer(**requests)
+        with detailed(bool(values.get("verbose"))):
+            return answer(**requests)
 
     unread = {one.field.name for one in asked if one.opt.read is not None}
     # Cyclopts reads signatures: this one is made of the fields, beside which no parameter is written.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Annotated, TypeAlias
 
 import msgspec
@@ -12,8 +12,8 @@ import msgspec
 from tensortide.cost.count import Count, phase_of
 from tensortide.cost.evaluate import rule_for
 from tensortide.cost.opcall import qualified
-from tensortide.expr import Expr, compiled, constant, expr_of, total
-from tensortide.graph.model import OUTSIDE, Graph, OpView, Phase, Role
+from tensortide.expr import Expr, compiled, constant, expr_of, text, total
+from tensortide.graph.model import OUTSIDE, Graph, OpView, Phase, Role, Tensor, describe
 from tensortide.shown import Show
 
 QUANTITIES = ("parameters", "flops", "bytes", "footprint", "io")
@@ -26,7 +26,8 @@ ZERO = constant(0)
 class Row(msgspec.Struct, frozen=True, kw_only=True):
     """One op. Quantities are of one run; a step has ``trips`` of them. ``loop`` is the name of the loop it is in.
 
-    ``rule`` is the formula of its FLOPs. An op that is not ``known`` has no rule and counts as 0.
+    ``rule`` is the formula of its FLOPs. An op that is not ``known`` has no rule and counts as 0. ``inputs`` and
+    ``outputs`` are texts of its tensors: the name of each, its dtype and its shape.
     """
 
     name: Annotated[str, Show("Op", "path", fold=True)]
@@ -42,6 +43,8 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
     io: Expr = ZERO
     known: bool = True
     rule: Annotated[str, Show(unit="code", data=True)] = ""
+    inputs: Annotated[str, Show("Inputs", "code", fold=True, at_width=100)] = ""
+    outputs: Annotated[str, Show("Outputs", "code", fold=True, at_width=100)] = ""
 
     def of_step(self, quantity: Quantity) -> Expr:
         """One of ``QUANTITIES`` in all runs of the op. Parameters, inputs and outputs are there once."""
@@ -49,14 +52,25 @@ class Row(msgspec.Struct, frozen=True, kw_only=True):
         return value if quantity in ("parameters", "io") else value * self.trips
 
 
+class Held(msgspec.Struct, frozen=True, kw_only=True):
+    """A tensor that exists before the step: an input, which is fed to it, or a parameter."""
+
+    name: Annotated[str, Show("Name", "path", fold=True)]
+    tensor: Annotated[str, Show("Tensor", "code", fold=True)]
+    elements: Expr
+    bytes: Expr
+
+
 class Table(msgspec.Struct, frozen=True, dict=True):
     """All rows of a graph. ``hints`` are values of its symbols, the file's own unless others were set; ``name`` is the
-    tool whose rules it has; ``notes`` are the assumptions made of the graph."""
+    tool whose rules it has; ``notes`` are the assumptions made of the graph; ``held`` has its ``inputs``, which are
+    fed to the step, and its ``parameters``."""
 
     rows: tuple[Row, ...]
     hints: Mapping[str, int] = {}
     name: str = "tensortide"
     notes: tuple[str, ...] = ()
+    held: Mapping[str, tuple[Held, ...]] = {}
 
     @functools.cached_property
     def totals(self) -> dict[Quantity, Expr]:
@@ -104,13 +118,21 @@ def row_of(view: OpView) -> Row:
     """Return the row of an op, without its costs."""
     op = view.op
     return Row(
-        name=op.label or f"{view.name}#{view.index}",
-        type=view.name.partition(".")[2].removesuffix(".default"),
+        name=_name_of(view),
+        type=_type_of(view),
         scope=op.label.rpartition("/")[0] if op.label else view.module,
         phase=phase_of(op),
         loop="" if op.loop == OUTSIDE else view.graph.loops[op.loop].name,
         trips=expr_of(view.trips),
     )
+
+
+def _type_of(view: OpView) -> str:
+    return view.name.partition(".")[2].removesuffix(".default")
+
+
+def _name_of(view: OpView) -> str:
+    return view.op.label or f"{_type_of(view)}#{view.index}"
 
 
 def table_of(count: Count, hints: Mapping[str, int] | None = None) -> Table:
@@ -123,6 +145,11 @@ def table_of(count: Count, hints: Mapping[str, int] | None = None) -> Table:
     parameters, fed, fetched = _named(graph)
     storages = _owners(graph)
     running = set(count.running)
+    names = _tensor_names(graph)
+
+    def told(tensors: Iterable[int]) -> str:
+        return ", ".join(f"{names[i]} {_described(graph.tensors[i])}" for i in tensors)
+
     rows = []
     for view, found in zip(graph, count.costs, strict=True):
         cost = found.cost if view.index in running else None
@@ -138,9 +165,47 @@ def table_of(count: Count, hints: Mapping[str, int] | None = None) -> Table:
                 io=total(expr_of(graph.storages[i].nbytes) for i in own if i in fed or i in fetched),
                 known=found.cost is not None,
                 rule=found.how if rule is None else rule.formula,
+                inputs=told(view.op.inputs),
+                outputs=told(view.op.outputs),
             )
         )
-    return Table(tuple(rows), dict(hints or {}), notes=graph.meta.assumptions)
+    return Table(tuple(rows), dict(hints or {}), notes=graph.meta.assumptions, held=_held(graph, names))
+
+
+def _described(tensor: Tensor) -> str:
+    """A tensor's dtype and shape, with formulas for its sizes: ``f32[batch,4*hidden]``."""
+    sizes = tuple(text(expr_of(size)) for size in tensor.shape)
+    return describe(tensor, sizes)
+
+
+def _tensor_names(graph: Graph) -> list[str]:
+    """The name of each tensor: its own, else that of the op that makes it, with ``:1`` for its second output, else that
+    of its storage."""
+    names = {entry.tensor: entry.name for entry in reversed(graph.named)}
+    for view in graph:
+        for number, tensor in enumerate(view.op.outputs):
+            names.setdefault(tensor, f"{_name_of(view)}:{number}" if number else _name_of(view))
+    storages = graph.storages
+    return [
+        names.get(i) or storages[tensor.storage].name or f"{storages[tensor.storage].role.value}#{tensor.storage}"
+        for i, tensor in enumerate(graph.tensors)
+    ]
+
+
+def _held(graph: Graph, names: Sequence[str]) -> dict[str, tuple[Held, ...]]:
+    """The inputs, by the first tensor of each storage that is fed, and the parameters, each once."""
+    first: dict[int, int] = {}
+    for index, tensor in enumerate(graph.tensors):
+        if graph.storages[tensor.storage].role is Role.INPUT:
+            first.setdefault(tensor.storage, index)
+    parameters = dict.fromkeys(entry.tensor for entry in graph.named if entry.role is Role.PARAMETER)
+
+    def held(index: int) -> Held:
+        tensor = graph.tensors[index]
+        nbytes = expr_of(graph.storages[tensor.storage].nbytes)
+        return Held(name=names[index], tensor=_described(tensor), elements=expr_of(tensor.numel), bytes=nbytes)
+
+    return {"inputs": tuple(map(held, first.values())), "parameters": tuple(map(held, parameters))}
 
 
 def _owners(graph: Graph) -> dict[int, list[int]]:

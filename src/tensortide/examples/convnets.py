@@ -83,7 +83,13 @@ def vgg(
     return classifier(model, torch.randn(batch, 3, image, image), classes)
 
 
-_BLOCKS = {121: (6, 12, 24, 16), 161: (6, 12, 36, 24), 169: (6, 12, 32, 32), 201: (6, 12, 48, 32)}
+_BLOCKS = {
+    100: (16, 16, 16),
+    121: (6, 12, 24, 16),
+    161: (6, 12, 36, 24),
+    169: (6, 12, 32, 32),
+    201: (6, 12, 48, 32),
+}
 
 
 def _norm_relu_conv(inputs: int, outputs: int, kernel: int) -> nn.Sequential:
@@ -122,8 +128,11 @@ class DenseNet(nn.Sequential):
 
     def __init__(self, blocks: tuple[int, ...], growth: int, stem: int, classes: int) -> None:
         super().__init__()
-        conv = nn.Conv2d(3, stem, 7, stride=2, padding=3, bias=False)
-        self.stem = nn.Sequential(conv, nn.BatchNorm2d(stem), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1))
+        if len(blocks) == 3:
+            self.stem: nn.Module = nn.Conv2d(3, stem, 3, padding=1, bias=False)
+        else:
+            conv = nn.Conv2d(3, stem, 7, stride=2, padding=3, bias=False)
+            self.stem = nn.Sequential(conv, nn.BatchNorm2d(stem), nn.ReLU(inplace=True), nn.MaxPool2d(3, 2, 1))
         self.blocks = nn.Sequential()
         width = stem
         for index, layers in enumerate(blocks):
@@ -137,7 +146,7 @@ class DenseNet(nn.Sequential):
         self.classifier = nn.Linear(width, classes)
 
 
-@legal("batch * floor((image + 3) / 32) >= 2", depth=tuple(_BLOCKS))
+@legal("batch * floor((image + 3) / 32) >= 2", depth=(121, 161, 169, 201))
 @trained(lr=0.1)
 def densenet(
     batch: int = 32,
@@ -149,7 +158,7 @@ def densenet(
 ) -> Parts:
     """DenseNet: every layer of a block reads all layers before it.
 
-    Depths 121, 169 and 201, and 161 with ``growth=48 stem=96``.
+    Depths 121, 169 and 201, and 161 with ``growth=48 stem=96``; for CIFAR 100 with ``growth=12 stem=24 image=32``.
     """
     if depth not in _BLOCKS:
         raise ValueError(f"no DenseNet of depth {depth}; choose one of: {', '.join(map(str, _BLOCKS))}")

@@ -4,11 +4,13 @@ is Worth 16x16 Words", 2020.
 
 from __future__ import annotations
 
+import math
+
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tensortide.examples.attention import attend, check_attention, check_lengths, merge_heads, split_heads
+from tensortide.examples.attention import attend, check_attention, check_lengths, merge_heads, sinusoids, split_heads
 from tensortide.examples.training import (
     Parts,
     choose,
@@ -16,13 +18,14 @@ from tensortide.examples.training import (
     default_dtype,
     divide,
     draw_weights,
+    language_model,
     next_token_loss,
     tokens,
     trained,
 )
 from tensortide.workload import legal
 
-__all__ = ["bert", "vit"]
+__all__ = ["bert", "encoder_lm", "vit"]
 
 
 class Embeddings(nn.Module):
@@ -119,6 +122,45 @@ def bert(
         return next_token_loss(F.linear(encoded, model.embeddings.tokens.weight), labels)
 
     return model, [ids, segments], loss_fn
+
+
+class EncoderLM(nn.Module):
+    """Token ids (B, S) -> logits (B, S, vocab): PyTorch's encoder layers, in which no token sees a later one."""
+
+    positions: Tensor
+    later: Tensor
+
+    def __init__(self, vocab: int, seq: int, hidden: int, layer: nn.TransformerEncoderLayer, layers: int) -> None:
+        super().__init__()
+        self.scale = math.sqrt(hidden)
+        self.tokens = nn.Embedding(vocab, hidden)
+        self.encoder = nn.TransformerEncoder(layer, layers, enable_nested_tensor=False)
+        self.head = nn.Linear(hidden, vocab)
+        draw_weights(self)
+        self.register_buffer("positions", sinusoids(torch.arange(seq), hidden), persistent=False)
+        self.register_buffer("later", torch.ones(seq, seq, dtype=torch.bool).triu(1), persistent=False)
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return self.head(self.encoder(self.tokens(ids) * self.scale + self.positions, self.later))
+
+
+@legal("hidden % heads == 0", "hidden % 2 == 0")
+@trained(lr=0.1)
+def encoder_lm(
+    batch: int = 32,
+    seq: int = 35,
+    hidden: int = 200,
+    layers: int = 2,
+    heads: int = 2,
+    intermediate: int = 200,
+    vocab: int = 10000,
+    dropout: float = 0.0,
+) -> Parts:
+    """Language model on encoder layers that see no later token."""
+    divide("hidden", hidden, "heads", heads)
+    divide("hidden", hidden, "sines and cosines", 2)
+    layer = nn.TransformerEncoderLayer(hidden, heads, intermediate, dropout, batch_first=True)
+    return language_model(EncoderLM(vocab, seq, hidden, layer, layers), vocab, batch, seq)
 
 
 class EncoderBlock(nn.Module):

@@ -1,4 +1,6 @@
-"""Inception v3: Szegedy et al., "Rethinking the Inception Architecture for Computer Vision", 2015."""
+"""Inception v3: Szegedy et al., "Rethinking the Inception Architecture for Computer Vision", 2015; v4: Szegedy et al.,
+"Inception-v4, Inception-ResNet and the Impact of Residual Connections on Learning", 2016.
+"""
 
 from __future__ import annotations
 
@@ -8,10 +10,10 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tensortide.examples.training import Parts, trained
+from tensortide.examples.training import Parts, classifier, trained
 from tensortide.workload import legal
 
-__all__ = ["inception_v3"]
+__all__ = ["inception_v3", "inception_v4"]
 
 Kernel: TypeAlias = int | tuple[int, int]
 
@@ -165,3 +167,93 @@ def inception_v3(
         return F.cross_entropy(output[0], labels) + 0.4 * F.cross_entropy(output[1], labels)
 
     return model, [images], loss_fn
+
+
+class InceptionV4(nn.Sequential):
+    """(B, 3, H, W) -> (B, classes)."""
+
+    def __init__(self, classes: int, width: int, dropout: float) -> None:
+        super().__init__()
+
+        def c(channels: int) -> int:
+            return channels * width // 32
+
+        stem = (Conv(3, c(32), 3, stride=2), Conv(c(32), c(32), 3, same=False), Conv(c(32), c(64), 3))
+        seven = _chain(c(160), (c(64), 1), (c(64), (1, 7)), (c(64), (7, 1)))
+        self.stem = nn.Sequential(
+            *stem,
+            Branches(nn.MaxPool2d(3, 2), Conv(c(64), c(96), 3, stride=2)),
+            Branches(
+                nn.Sequential(Conv(c(160), c(64), 1), Conv(c(64), c(96), 3, same=False)),
+                seven.append(Conv(c(64), c(96), 3, same=False)),
+            ),
+            Branches(Conv(c(192), c(192), 3, stride=2), nn.MaxPool2d(3, 2)),
+        )
+        self.blocks = nn.Sequential(*(_wide_block_35(c(384), c(64), c(96)) for _ in range(4)))
+        self.blocks.append(
+            Branches(
+                Conv(c(384), c(384), 3, stride=2),
+                _chain(c(384), (c(192), 1), (c(224), 3), (c(256), 3), stride=2),
+                nn.MaxPool2d(3, 2),
+            )
+        )
+        self.blocks.extend(_wide_block_17(c(1024), [c(part) for part in (128, 192, 224, 256, 384)]) for _ in range(7))
+        self.blocks.append(
+            Branches(
+                _chain(c(1024), (c(192), 1), (c(192), 3), stride=2),
+                _chain(c(1024), (c(256), 1), (c(256), (1, 7)), (c(320), (7, 1)), (c(320), 3), stride=2),
+                nn.MaxPool2d(3, 2),
+            )
+        )
+        self.blocks.extend(_wide_block_8(c(1536), [c(part) for part in (256, 384, 448, 512)]) for _ in range(3))
+        self.head = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Dropout(dropout), nn.Flatten())
+        self.classifier = nn.Linear(c(1536), classes)
+
+
+def _wide_block_35(inputs: int, narrow: int, wide: int) -> Branches:
+    """The block of v4 on the 35 x 35 grid."""
+    return Branches(
+        Conv(inputs, wide, 1),
+        _chain(inputs, (narrow, 1), (wide, 3)),
+        _chain(inputs, (narrow, 1), (wide, 3), (wide, 3)),
+        _pooled(inputs, wide),
+    )
+
+
+def _wide_block_17(inputs: int, widths: list[int]) -> Branches:
+    """The block of v4 on the 17 x 17 grid; ``widths`` from the narrowest convolution to the widest."""
+    wide, tall = (1, 7), (7, 1)
+    a, b, c, d, e = widths
+    return Branches(
+        Conv(inputs, e, 1),
+        _chain(inputs, (b, 1), (c, wide), (d, tall)),
+        _chain(inputs, (b, 1), (b, tall), (c, wide), (c, tall), (d, wide)),
+        _pooled(inputs, a),
+    )
+
+
+def _wide_block_8(inputs: int, widths: list[int]) -> Branches:
+    """The block of v4 on the 8 x 8 grid; ``widths`` from the narrowest convolution to the widest."""
+    a, b, c, d = widths
+    return Branches(
+        Conv(inputs, a, 1),
+        nn.Sequential(Conv(inputs, b, 1), _split(b, a)),
+        nn.Sequential(_chain(inputs, (b, 1), (c, (3, 1)), (d, (1, 3))), _split(d, a)),
+        _pooled(inputs, a),
+    )
+
+
+@legal("image >= 75", "batch * floor((image - 43) / 32) >= 2")
+@trained(lr=0.045)
+def inception_v4(
+    batch: int = 32,
+    image: int = 299,
+    classes: int = 1000,
+    width: int = 32,
+    dropout: float = 0.2,
+) -> Parts:
+    """Inception v4: a branched stem and 14 blocks in parallel branches; 42.7 M parameters.
+
+    ``width`` is that of the first convolution; all others are in proportion.
+    """
+    return classifier(InceptionV4(classes, width, dropout), torch.randn(batch, 3, image, image), classes)

@@ -1,6 +1,5 @@
 """Recurrent networks: Hochreiter and Schmidhuber, "Long Short-Term Memory", 1997; Cho et al. (gated units), 2014;
-Jozefowicz et al., "Exploring the Limits of Language Modeling", 2016; Zilly et al., "Recurrent Highway Networks", 2016;
-Tai et al., "Improved Semantic Representations From Tree-Structured LSTM Networks", 2015.
+Jozefowicz et al., "Exploring the Limits of Language Modeling", 2016; Zilly et al., "Recurrent Highway Networks", 2016.
 """
 
 from __future__ import annotations
@@ -8,9 +7,19 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from tensortide.examples.training import Parts, classifier, language_model, tokens, trained
+from tensortide.examples.training import Parts, choose, classifier, language_model, trained
 
-__all__ = ["HighwayStep", "LSTMCell", "WordLM", "char_lm", "gru", "lstm", "treelstm", "word_lm"]
+__all__ = [
+    "GRUCell",
+    "HighwayStep",
+    "LSTMCell",
+    "WordLM",
+    "char_lm",
+    "lstm",
+    "rnn_lm",
+    "unrolled_rnn",
+    "word_lm",
+]
 
 
 class LSTMCell(nn.Module):
@@ -29,6 +38,20 @@ class LSTMCell(nn.Module):
         return cell, torch.tanh(cell) * torch.sigmoid(emit)
 
 
+class GRUCell(nn.Module):
+    """One time step written out: input (B, I) and state (B, H) -> the new state, alone in a tuple."""
+
+    def __init__(self, inputs: int, hidden: int) -> None:
+        super().__init__()
+        self.gates = nn.Linear(inputs + hidden, 2 * hidden)
+        self.candidate = nn.Linear(inputs + hidden, hidden)
+
+    def forward(self, x: Tensor, state: Tensor) -> tuple[Tensor]:
+        keep, reset = torch.sigmoid(self.gates(torch.cat([x, state], -1))).chunk(2, -1)
+        candidate = torch.tanh(self.candidate(torch.cat([x, reset * state], -1)))
+        return (candidate + keep * (state - candidate),)
+
+
 class LSTMClassifier(nn.Module):
     """(B, T, inputs) -> (B, classes), read from the last time step."""
 
@@ -42,17 +65,19 @@ class LSTMClassifier(nn.Module):
         return self.classifier(states[:, -1])
 
 
-class GRULanguageModel(nn.Module):
+class RecurrentLM(nn.Module):
     """Token ids (B, T) -> logits (B, T, vocab)."""
 
-    def __init__(self, vocab: int, hidden: int, layers: int, dropout: float) -> None:
+    def __init__(self, cell: str, vocab: int, hidden: int, layers: int, dropout: float) -> None:
         super().__init__()
+        self.cell = cell
         self.tokens = nn.Embedding(vocab, hidden)
-        self.gru = nn.GRU(hidden, hidden, layers, batch_first=True, dropout=dropout)
+        kind = nn.GRU if choose("cell", cell, ("gru", "lstm")) == "gru" else nn.LSTM
+        self.add_module(cell, kind(hidden, hidden, layers, batch_first=True, dropout=dropout))
         self.head = nn.Linear(hidden, vocab)
 
     def forward(self, ids: Tensor) -> Tensor:
-        states, _ = self.gru(self.tokens(ids))
+        states, _ = self.get_submodule(self.cell)(self.tokens(ids))
         return self.head(states)
 
 
@@ -71,17 +96,46 @@ def lstm(
 
 
 @trained(lr=0.1, clip=1.0)
-def gru(
+def rnn_lm(
     batch: int = 32,
     seq: int = 100,
     hidden: int = 512,
     layers: int = 2,
     vocab: int = 10000,
     dropout: float = 0.0,
+    cell: str = "gru",
 ) -> Parts:
-    """Language model on PyTorch's gated recurrent layers."""
-    model = GRULanguageModel(vocab, hidden, layers, dropout)
+    """Language model on PyTorch's recurrent layers."""
+    model = RecurrentLM(cell, vocab, hidden, layers, dropout)
     return language_model(model, vocab, batch, seq)
+
+
+class Unrolled(nn.Module):
+    """(T, B, inputs) -> the last state (B, hidden) of a cell that is looped over time, from states of zeros."""
+
+    def __init__(self, cell: LSTMCell | GRUCell, hidden: int) -> None:
+        super().__init__()
+        self.cell, self.hidden = cell, hidden
+
+    def forward(self, sequence: Tensor) -> Tensor:
+        zeros = sequence.new_zeros(sequence.shape[1], self.hidden)
+        states: tuple[Tensor, ...] = (zeros, zeros) if isinstance(self.cell, LSTMCell) else (zeros,)
+        for x in sequence.unbind(0):
+            states = self.cell(x, *states)
+        return states[0]
+
+
+@trained(lr=0.1)
+def unrolled_rnn(
+    batch: int = 32,
+    seq: int = 100,
+    inputs: int = 256,
+    hidden: int = 512,
+    cell: str = "lstm",
+) -> Parts:
+    """Recurrent cells looped over time, read at the end."""
+    kind: type[GRUCell | LSTMCell] = GRUCell if choose("cell", cell, ("gru", "lstm")) == "gru" else LSTMCell
+    return Unrolled(kind(inputs, hidden), hidden), [torch.randn(seq, batch, inputs)], torch.sum
 
 
 class WordLM(nn.Module):
@@ -171,49 +225,3 @@ def char_lm(
     """
     model, ids, loss = language_model(CharLM(vocab, hidden, depth), vocab, seq, batch, padding=0)
     return model, [*ids, torch.zeros(batch, hidden)], loss
-
-
-class TreeLSTM(nn.Module):
-    """Token ids (B, leaves), a power of two of them -> (B, classes), read from the root.
-
-    The tree is walked by recursion: a node is one cell over its two children's states, with a forget gate for each.
-    """
-
-    def __init__(self, vocab: int, hidden: int, classes: int) -> None:
-        super().__init__()
-        self.tokens = nn.Embedding(vocab, hidden)
-        self.leaf = nn.Linear(hidden, 3 * hidden)
-        self.node = nn.Linear(2 * hidden, 5 * hidden)
-        self.classifier = nn.Linear(hidden, classes)
-
-    def forward(self, ids: Tensor) -> Tensor:
-        _, state = self._walk(list(self.tokens(ids).unbind(1)))
-        return self.classifier(state)
-
-    def _walk(self, leaves: list[Tensor]) -> tuple[Tensor, Tensor]:
-        """Cell and hidden state (B, hidden) of the subtree over ``leaves``."""
-        if len(leaves) == 1:
-            admit, emit, candidate = self.leaf(leaves[0]).chunk(3, -1)
-            cell = torch.sigmoid(admit) * torch.tanh(candidate)
-            return cell, torch.sigmoid(emit) * torch.tanh(cell)
-        middle = len(leaves) // 2
-        left, left_state = self._walk(leaves[:middle])
-        right, right_state = self._walk(leaves[middle:])
-        gates = self.node(torch.cat([left_state, right_state], -1))
-        admit, keep_left, keep_right, emit, candidate = gates.chunk(5, -1)
-        kept = torch.sigmoid(keep_left) * left + torch.sigmoid(keep_right) * right
-        cell = kept + torch.sigmoid(admit) * torch.tanh(candidate)
-        return cell, torch.sigmoid(emit) * torch.tanh(cell)
-
-
-@trained(lr=0.05)
-def treelstm(
-    batch: int = 32,
-    depth: int = 6,
-    hidden: int = 256,
-    vocab: int = 10000,
-    classes: int = 5,
-) -> Parts:
-    """Binary Tree LSTM over a complete tree, walked by Python recursion."""
-    model = TreeLSTM(vocab, hidden, classes)
-    return classifier(model, tokens(vocab, batch, 1 << depth), classes)

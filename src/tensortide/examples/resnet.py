@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tensortide.examples import find
-from tensortide.examples.training import Parts, Step, choose, classifier, trained
+from tensortide.examples.training import Parts, choose, classifier, trained
 from tensortide.workload import legal
 
-__all__ = ["resnet", "resnet18", "resnet18_cifar", "resnet32_cifar", "resnet34", "resnet50", "resnet101", "resnet152"]
+__all__ = ["resnet"]
 
 _GROUPS = {18: (2, 2, 2, 2), 34: (3, 4, 6, 3), 50: (3, 4, 6, 3), 101: (3, 4, 23, 3), 152: (3, 8, 36, 3)}
 
@@ -109,16 +106,12 @@ def _groups(depth: int, variant: str) -> tuple[int, ...]:
         return _GROUPS[depth]
     if variant == "cifar" and depth > 2 and depth % 6 == 2:
         return (depth // 6,) * 3
-    more = ", or 6n + 2 (20, 32, 44, 56, 110, 1202)" if variant == "cifar" else ""
-    raise ValueError(f"no {variant} ResNet of depth {depth}; choose one of: {', '.join(map(str, _GROUPS))}{more}")
+    more = "or" if variant == "cifar" else "or, with variant=cifar,"
+    known = f"{', '.join(map(str, _GROUPS))}, {more} 6n + 2 (20, 32, 44, 56, 110, 1202)"
+    raise ValueError(f"no {variant} ResNet of depth {depth}; choose one of: {known}")
 
 
-def _least(shrunk: int) -> str:
-    """Batch norm wants more than one value of each channel, also after the last group."""
-    return f"batch * ceil(image / {shrunk}) >= 2"
-
-
-@legal(_least(32), depth=tuple(_GROUPS))
+@legal("batch * ceil(image / 32) >= 2", depth=tuple(_GROUPS))
 @trained(lr=0.1)
 def resnet(
     batch: int = 32,
@@ -132,7 +125,8 @@ def resnet(
     """ResNet of any published depth, for ImageNet or for CIFAR images.
 
     Depths 18, 34, 50, 101 and 152 have four groups of blocks and projection shortcuts in both variants. The CIFAR
-    depths 6n + 2 have three groups, shortcuts without parameters, and are published with ``width=16``.
+    depths 6n + 2 have three groups, shortcuts without parameters, and are published with ``width=16``. A channel keeps
+    more than one value after the last group (batch norm).
     """
     choose("variant", variant, ("imagenet", "cifar"))
     groups = _groups(depth, variant)
@@ -143,35 +137,3 @@ def resnet(
         stem = nn.Sequential(ConvNorm(channels, width, 3), nn.ReLU(inplace=True))
     model = ResNet(groups, len(groups) == 4 and depth >= 50, stem, width, classes)
     return classifier(model, torch.randn(batch, channels, image, image), classes)
-
-
-def _published(
-    depth: int,
-    variant: str = "imagenet",
-    *,
-    batch: int = 32,
-    image: int = 224,
-    classes: int = 1000,
-    width: int = 64,
-    shrunk: int = 32,
-) -> Callable[..., Step]:
-    """The workload ``resnet`` at one depth, with other defaults."""
-
-    def workload(
-        batch: int = batch,
-        image: int = image,
-        classes: int = classes,
-        width: int = width,
-        optimizer: str = "sgd",
-        train: bool = True,
-    ) -> Step:
-        return resnet(batch, depth, variant, image, classes=classes, width=width, optimizer=optimizer, train=train)
-
-    workload.__name__ = workload.__qualname__ = f"resnet{depth}" + "_cifar" * (variant == "cifar")
-    workload.__doc__ = find(workload.__name__).summary
-    return legal(_least(shrunk))(workload)
-
-
-resnet18, resnet34, resnet50, resnet101, resnet152 = map(_published, _GROUPS)
-resnet18_cifar = _published(18, "cifar", batch=128, image=32, classes=100, shrunk=8)
-resnet32_cifar = _published(32, "cifar", batch=56, image=32, classes=10, width=16, shrunk=4)

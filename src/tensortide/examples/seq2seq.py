@@ -15,7 +15,7 @@ from tensortide.examples.recurrent import LSTMCell
 from tensortide.examples.training import Parts, divide, next_token_loss, tokens, trained
 from tensortide.workload import legal
 
-__all__ = ["nmt", "transformer"]
+__all__ = ["nmt", "transformer", "vector_transformer"]
 
 
 class Encoder(nn.Module):
@@ -213,3 +213,27 @@ def transformer(
         return F.cross_entropy(logits.flatten(0, 1), labels.flatten(), label_smoothing=0.1)
 
     return model, [source, mask, target], loss_fn
+
+
+@legal("hidden % heads == 0")
+@trained(lr=0.1)
+def vector_transformer(
+    batch: int = 10,
+    source_seq: int = 512,
+    target_seq: int = 20,
+    hidden: int = 512,
+    encoder_layers: int = 12,
+    decoder_layers: int = 6,
+    heads: int = 16,
+    intermediate: int = 2048,
+    dropout: float = 0.1,
+) -> Parts:
+    """PyTorch's transformer between sequences of vectors; 63.1 M parameters.
+
+    It has no embedding; each output vector is taken for logits.
+    """
+    divide("hidden", hidden, "heads", heads)
+    model = nn.Transformer(hidden, heads, encoder_layers, decoder_layers, intermediate, dropout, batch_first=True)
+    source, target = torch.randn(batch, source_seq, hidden), torch.randn(batch, target_seq, hidden)
+    labels = tokens(hidden, batch, target_seq)
+    return model, [source, target], lambda outputs: next_token_loss(outputs, labels)

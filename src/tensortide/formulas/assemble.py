@@ -11,7 +11,18 @@ from tensortide.expr.atoms import alternatives
 from tensortide.formulas.checks import PEAKS, Checks
 from tensortide.formulas.formulas import Formulas, Partial
 from tensortide.formulas.limits import Limits
-from tensortide.formulas.measure import EXPLAINED, FOOTPRINT, Column, Figure, Group, Level, Moment, numeric
+from tensortide.formulas.measure import (
+    EXPLAINED,
+    FOOTPRINT,
+    Column,
+    Figure,
+    Group,
+    Level,
+    Listed,
+    Moment,
+    group_of,
+    numeric,
+)
 from tensortide.formulas.region import divisible, folded, quotients, simplified, sizes
 from tensortide.formulas.result import Regime, Row, Symbolic
 from tensortide.formulas.sampler import Sampler
@@ -66,6 +77,7 @@ class Assembly:
             captures=self._sampler.captures,
             checked=tuple(self._checks.elsewhere),
             notes=tuple(self._notes()),
+            listed=self._listed(),
         )
         return within_region(found)
 
@@ -84,6 +96,22 @@ class Assembly:
                 elementwise_flops=elementwise,
                 bytes=None if read is None or written is None else read + written,
             )
+
+    def _listed(self) -> Listed | None:
+        """The costs op by op, without those that a check contradicts; None where the ops are those of no one
+        structure."""
+        if self._structures.names or len(self._studies) > 1:
+            return None
+        (study,), found = self._studies, self._checks.found
+        graph = study.graph
+        costs = {
+            index: [
+                None if found[Figure(group_of(graph, index, fold=False), column)] is None else cost
+                for column, cost in enumerate(each, Column.MACS)
+            ]
+            for index, each in study.listed.costs.items()
+        }
+        return Listed(study.listed.counted, costs)
 
     def _totals(self, rows: Sequence[Row]) -> dict[str, Expr]:
         totals = {

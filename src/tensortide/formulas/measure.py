@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from enum import IntEnum
 from typing import NamedTuple, TypeAlias
 
@@ -92,10 +92,19 @@ Figures: TypeAlias = dict[Figure, Expr | None]
 """Exact expressions; None where there is none."""
 
 
+class Listed(NamedTuple):
+    """A step whose sizes are expressions: it as ``counted`` by the rules, and the costs of one run of each op that
+    runs, in the order of ``MEASURES``; None: a measure without an expression."""
+
+    counted: Count
+    costs: dict[int, list[Expr | None]]
+
+
 def measure(
     lifted: Graph, counts: Sequence[Count], solver: Solver, resolver: Resolver | None, *, fold: bool
-) -> tuple[Figures, dict[Condition, None], Counter[str]]:
-    """The costs of ``lifted``, what the rules relied on, and the ops without a rule, which add nothing, by name.
+) -> tuple[Figures, dict[Condition, None], Counter[str], Listed]:
+    """The costs of ``lifted``, what the rules relied on, the ops without a rule, which add nothing, by name, and the
+    costs op by op.
 
     ``counts`` are those of the captures it was lifted from, in order: an expression is kept only if it has the
     captures' own figures at their settings. ``fold`` puts modules together that differ in their numbers only.
@@ -104,32 +113,34 @@ def measure(
         traced = count(lifted, resolver=resolver)
         sizes = traced.sizes
     unknown: Counter[str] = Counter()
-    checked: dict[Hashable, list[Expr | None]] = {}
-    groups: dict[Group, Counter[Hashable]] = {}
+    checked: dict[tuple[tuple[int, ...], Expr], list[Expr | None]] = {}
+    listed = Listed(traced, {})
+    groups: dict[Group, Counter[tuple[tuple[int, ...], Expr]]] = {}
     for index in traced.running:
         key = tuple([id(c.costs[index]) for c in (traced, *counts)]), expr_of(lifted.trips(index))
         if key not in checked:
-            costs = _checked(traced.costs[index], [c.costs[index] for c in counts], solver)
-            checked[key] = [constant(1), *(cost and cost * key[1] for cost in costs)]
+            checked[key] = _checked(traced.costs[index], [c.costs[index] for c in counts], solver)
+        listed.costs[index] = checked[key]
         if traced.costs[index].cost is None:
             unknown[lifted.calls[lifted.ops[index].call].op] += 1
-        groups.setdefault(_group(lifted, index, fold), Counter())[key] += 1
+        groups.setdefault(group_of(lifted, index, fold=fold), Counter())[key] += 1
     figures: Figures = {}
     for group, keys in groups.items():
-        columns = zip(*([e and e * times for e in checked[key]] for key, times in keys.items()), strict=True)
+        runs = ((checked[key], times, key[1] * times) for key, times in keys.items())
+        columns = zip(*([constant(n), *(e and e * all_of for e in costs)] for costs, n, all_of in runs), strict=True)
         for number, column in enumerate(columns):
             figures[Figure(group, number)] = None if None in column else total(filter(None, column))
     for name in HELD:
         values = tuple(getattr(c.sizes, name) for c in counts)
         figures[Figure(name)] = agrees(expr_of(getattr(sizes, name)), values, solver)
-    return figures, asked, unknown
+    return figures, asked, unknown, listed
 
 
 def numeric(captured: Count, footprint: int, *, fold: bool) -> dict[Figure, int]:
     """The figures of one capture in numbers, moments left out."""
     result: Counter[Figure] = Counter()
     for index in captured.running:
-        group, cost = _group(captured.graph, index, fold), captured.costs[index].cost
+        group, cost = group_of(captured.graph, index, fold=fold), captured.costs[index].cost
         values = [1] if cost is None else [1, *(getattr(cost, name) for name in MEASURES)]
         for column, value in enumerate(values):
             result[Figure(group, column)] += captured.graph.trips(index) * value
@@ -176,7 +187,8 @@ def pattern(path: str) -> str:
     return re.sub(r"(?<![A-Za-z_])\d+", "*", path)
 
 
-def _group(graph: Graph, index: int, fold: bool) -> Group:
+def group_of(graph: Graph, index: int, *, fold: bool) -> Group:
+    """The row of an op; ``fold`` puts modules together that differ in their numbers only."""
     op = graph.ops[index]
     path = graph.module_path(op.module)
     return Group(phase_of(op), pattern(path) if fold else path, shown(graph.calls[op.call].op))

@@ -16,7 +16,7 @@ from tensortide.expr.expr import Opaque
 from tensortide.expr.floors import given_whole
 from tensortide.expr.size import stands_for
 from tensortide.formulas.lift import difference, lift
-from tensortide.formulas.measure import Figures, measure
+from tensortide.formulas.measure import Figures, Listed, measure
 from tensortide.formulas.observe import Path
 from tensortide.formulas.peaks import memory
 from tensortide.formulas.region import quotients, sizes
@@ -52,6 +52,7 @@ class Study:
     ``graph`` has expressions for sizes; ``sizes`` are those that occur in it. ``asked`` is what the rules relied on,
     ``asked_of_workspace`` what those of workspace did. ``unknown`` are the ops without a cost rule, ``unsolved`` the
     storages without an expression. ``reads`` are expressions of the sizes that the workload's code read from tensors.
+    ``listed`` are the costs op by op.
     """
 
     structure: dict[str, int]
@@ -64,6 +65,7 @@ class Study:
     unsolved: list[str]
     sizes: tuple[Expr, ...]
     reads: tuple[Expr | None, ...]
+    listed: Listed
 
     @cached_property
     def path(self) -> Path:
@@ -141,7 +143,7 @@ def _studied(
     usual = {name: sampler.space.defaults[name] for name in solver.names}
     with given_whole(quotients(sizes(graph))):
         counts, resolver = [sample.count for sample in samples], samples[0].resolver
-        figures, asked, unknown = measure(graph, counts, solver, resolver, fold=fold)
+        figures, asked, unknown, listed = measure(graph, counts, solver, resolver, fold=fold)
         graphs = [sample.graph for sample in samples]
         moments, of_workspace, unsolved = memory(graph, graphs, solver, usual, fold=fold)
     reads = _reads(samples, solver)
@@ -156,6 +158,7 @@ def _studied(
         unsolved,
         solver.found,
         reads,
+        listed,
     )
 
 

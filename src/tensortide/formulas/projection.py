@@ -21,9 +21,6 @@ from tensortide.expr import Expr, parse
 from tensortide.formulas.formulas import Formulas, told
 from tensortide.formulas.invert import solve
 from tensortide.shown import Show, Shown
-from tensortide.timing.catalogue import Device
-from tensortide.timing.machine import Machine, MachineDevice, Roof
-from tensortide.timing.models.constants import Constants
 
 BATCH_FACTOR = Fraction(3, 2)
 """Time per sample is least near this multiple of the batch at which compute and memory balance."""
@@ -130,16 +127,26 @@ def domain_of(name: str) -> Domain:
     return DOMAINS[name]
 
 
-PPOPP19 = Machine(
-    "ppopp19",
-    {
-        "gpu": MachineDevice(
-            Device(name="ppopp19", fp32_tflops=15.67, memory_gbytes=32, memory_gbytes_per_s=898), 32 * 10**9
-        )
-    },
-    constants=Constants(0.8, 0.7, 0.0, note="as the source assumes"),
-)
-"""The accelerator of the source's projections."""
+class Roof(msgspec.Struct, frozen=True):
+    """The rates that a training step attains on a device, and the memory of the device."""
+
+    name: str
+    flops_per_s: float
+    bytes_per_s: float
+    memory_bytes: int | None
+
+    @property
+    def ridge_flops_per_byte(self) -> float:
+        """FLOPs per byte from which on a step is bound by compute."""
+        return self.flops_per_s / self.bytes_per_s
+
+    def seconds(self, flops: int, accessed_bytes: int) -> tuple[float, float]:
+        """Time of the arithmetic and of moving the bytes; the step takes the longer of the two."""
+        return flops / self.flops_per_s, accessed_bytes / self.bytes_per_s
+
+
+PPOPP19 = Roof("ppopp19", 15.67e12 * 0.8, 898e9 * 0.7, 32 * 10**9)
+"""The accelerator of the source's projections, and the shares of its peak rates that the source assumes."""
 
 
 class Requirement(msgspec.Struct, frozen=True, kw_only=True):
@@ -219,7 +226,7 @@ def project(
     target: str = "",
     samples: float | None = None,
     path: Mapping[str, Expr | int | str] | None = None,
-    machine: Machine = PPOPP19,
+    roof: Roof = PPOPP19,
     at: Mapping[str, int] | None = None,
 ) -> Projection:
     """Project the resources that ``formulas``, grown by ``growth``, need to reach the target of ``domain``.
@@ -234,7 +241,7 @@ def project(
 
     Raises ExpressionError for unknown names, missing totals (parameters, flops, bytes), and where no model is so large.
     """
-    roof, given, trained = machine.roof(), dict(at or {}), parse(samples_per_step or batch)
+    given, trained = dict(at or {}), parse(samples_per_step or batch)
     formulas = _checked(formulas, given, path or {}, (batch, *sorted(trained.symbols)))
     needed = Interval(samples, samples, samples) if samples else domain.samples_for(target or domain.target)
     wanted = _wanted(domain, needed)

@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 import msgspec
+from msgspec.structs import replace
 
+from tensortide.cost.table import ZERO, Table, table_of
 from tensortide.errors import ExpressionError
 from tensortide.expr import Expr, constant, total
 from tensortide.formulas.formulas import Formulas, Threshold, Totals, value_at
+from tensortide.formulas.measure import Listed
 from tensortide.formulas.search import HIGHEST
 from tensortide.shown import Shown
 
@@ -55,9 +58,10 @@ class Symbolic(Shown, msgspec.Struct, frozen=True, kw_only=True):
     ``peak_bytes`` is the largest of the ``regimes``. ``structural``: hyperparameters that change the structure, and
     how. ``held``: hyperparameters of the request without a formula, with the reason; the formulas are for their value
     in ``settings``, which has all that was not varied. ``numeric``: figures without an expression, and why.
-    ``unknown``: ops without a cost rule (they add nothing), by name. ``captures`` counts the captures; ``checked``
-    are settings at which the formulas were compared with a capture that they were not fitted to. ``notes`` say what was
-    skipped. Thresholds, with formulas for beyond where they could be found, are those of ``formulas``.
+    ``unknown``: ops without a cost rule (they add nothing), by name. ``captures`` counts the captures; ``checked`` are
+    settings at which the formulas were compared with a capture that they were not fitted to. ``notes`` say what was
+    skipped. ``listed`` are the costs op by op, where no symbol changes which ops there are. Thresholds, with formulas
+    for beyond where they could be found, are those of ``formulas``.
     """
 
     SECTION = "formulas"
@@ -72,6 +76,7 @@ class Symbolic(Shown, msgspec.Struct, frozen=True, kw_only=True):
     captures: int = 0
     checked: tuple[Mapping[str, int], ...] = ()
     notes: tuple[str, ...] = ()
+    listed: Listed | None = None
 
     @property
     def symbols(self) -> tuple[str, ...]:
@@ -98,7 +103,7 @@ class Symbolic(Shown, msgspec.Struct, frozen=True, kw_only=True):
         """The moment that is the peak at a setting, the first of several. Raises ExpressionError where these formulas
         do not hold, those of the other sides of thresholds aside."""
         setting = self.formulas.setting(bindings)
-        msgspec.structs.replace(self.formulas, others=()).piece(setting)
+        replace(self.formulas, others=()).piece(setting)
         return max(self.regimes, key=lambda regime: regime.bytes.evaluate(setting))
 
     @property
@@ -107,6 +112,23 @@ class Symbolic(Shown, msgspec.Struct, frozen=True, kw_only=True):
         setting, first = self.formulas.defaults, self.regime() if self.regimes else None
         others = (other for other in self.regimes if other is not first)
         return [*filter(None, [first]), *sorted(others, key=lambda other: -other.bytes.evaluate(setting))]
+
+    def table(self) -> Table:
+        """The formulas op by op. Raises ExpressionError where symbols change which ops there are."""
+        if self.listed is None:
+            changing = ", ".join(self.structural) or "the symbols"
+            raise ExpressionError(
+                f"a list has the ops of one structure, and {changing} may change which there are: leave it out of the "
+                "symbols (--symbols, over=), and set its value"
+            )
+        made = table_of(self.listed.counted, self.formulas.defaults)
+        rows = list(made.rows)
+        for index, (macs, elementwise, read, written) in self.listed.costs.items():
+            flops = None if macs is None or elementwise is None else 2 * macs + elementwise
+            nbytes = None if read is None or written is None else read + written
+            known = {} if None not in (flops, nbytes) else {"known": False, "rule": "no formula"}
+            rows[index] = replace(rows[index], flops=flops or ZERO, bytes=nbytes or ZERO, **known)
+        return replace(made, rows=tuple(rows))
 
     def ops(self, setting: Mapping[str, int]) -> int | None:
         """The number of ops of a step at a full setting; None if it has no formula."""

@@ -20,6 +20,7 @@ from tensortide.formulas.refusals import refused_comparison
 from tensortide.formulas.space import SMALL, Scalar, Setting, Space
 from tensortide.graph.model import Graph
 from tensortide.plans.order.minimal import MinimalFootprint, footprint, sure_bounds
+from tensortide.progress import detail
 from tensortide.search_limit import SearchLimit
 
 _HASTY, _DRAWS, _CAREFUL = 3, 8, 60
@@ -225,13 +226,17 @@ class Sampler:
         if isinstance(graph, TensortideError):
             if isinstance(graph, DataDependent) and not self.legal:
                 raise needs_size(graph)
-            self.illegal[shown(setting)] = str(graph).partition("\n")[0]
+            self._skip(setting, str(graph).partition("\n")[0])
             self._learn(setting, known)
             return None
         if max((storage.nbytes for storage in graph.storages), default=0) >= _LARGEST_BYTES:
-            self.illegal[shown(setting)] = "larger than is needed"
+            self._skip(setting, "larger than is needed")
             return None
         return Sample(setting, graph, known.path, known.made, seen, self._resolver)
+
+    def _skip(self, setting: Setting, reason: str) -> None:
+        self.illegal[shown(setting)] = reason
+        detail("skipped", f"{shown(setting)}: {reason}")
 
     def _observed(self, given: Setting) -> tuple[Graph | TensortideError, Observed]:
         """Capture at the values ``given``, or take what was captured there before."""

@@ -150,8 +150,12 @@ def _ring(sent: Callable[[Any], Any], turns: int = 1) -> Algorithm:
 def _tree(passes: int) -> Algorithm:
     """From the root of a tree to its leaves, or back. An inner rank sends to two children; up and down, half of the
     message by each of two trees, so that a rank that is inner in one is a leaf in the other. Of two or three ranks none
-    has two children, so it sends less; there the ring is as fast."""
-    return Algorithm("tree", lambda ranks: 2, lambda ranks: passes * doublings(ranks))
+    has two children, so it sends less."""
+    return Algorithm(
+        "tree",
+        lambda ranks: (ranks > 1) * (passes * min(ranks, 4) // 2) / passes,
+        lambda ranks: passes * doublings(ranks),
+    )
 
 
 _PAIRWISE = Algorithm("direct", _others, lambda ranks: ranks - 1)

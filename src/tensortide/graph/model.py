@@ -11,7 +11,7 @@ from __future__ import annotations
 import enum
 import functools
 import math
-from collections.abc import Container, Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import msgspec
@@ -150,23 +150,6 @@ class Module(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     path: str
     type: str
-
-
-def within(path: str, module: str) -> bool:
-    """Return whether ``path`` is that of ``module`` or of a module inside it; all are inside ``""``."""
-    return not module or path == module or path.startswith(f"{module}.")
-
-
-def named_after(name: str, known: Container[str]) -> str:
-    """Return the longest of the dotted names ``known`` that ``name`` is or extends; empty if there is none.
-
-    Examples:
-        >>> named_after("fc.weight.exp_avg", {"fc.weight", "fc.bias"})
-        'fc.weight'
-    """
-    while name and name not in known:
-        name = name.rpartition(".")[0]
-    return name
 
 
 class Source(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -402,6 +385,6 @@ def _short_dtype(dtype: str) -> str:
     return dtype
 
 
-def describe(tensor: Tensor) -> str:
-    """Short text of dtype and shape, e.g. ``f32[8,1024,768]``."""
-    return f"{_short_dtype(tensor.dtype)}[{','.join(map(str, tensor.shape))}]"
+def describe(tensor: Tensor, sizes: Iterable[object] | None = None) -> str:
+    """Short text of dtype and shape, as ``f32[8,1024,768]``; ``sizes`` are written in place of the shape's numbers."""
+    return f"{_short_dtype(tensor.dtype)}[{','.join(map(str, tensor.shape if sizes is None else sizes))}]"

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from itertools import groupby
 
 _NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
@@ -71,3 +71,37 @@ def is_inside(path: str, wanted: str) -> bool:
     """Tell whether the pattern ``wanted`` matches a module, or one that it is inside; ``*`` matches dots too."""
     parts = path.split(".")
     return any(fnmatch.fnmatchcase(".".join(parts[:length]), wanted) for length in range(1, len(parts) + 1))
+
+
+def within(path: str, module: str) -> bool:
+    """Return whether ``path`` is that of ``module`` or of a module inside it; all are inside ``""``."""
+    return not module or path == module or path.startswith(f"{module}.")
+
+
+def named_after(name: str, known: Container[str]) -> str:
+    """Return the longest of the dotted names ``known`` that ``name`` is or extends; empty if there is none.
+
+    Examples:
+        >>> named_after("fc.weight.exp_avg", {"fc.weight", "fc.bias"})
+        'fc.weight'
+    """
+    while name and name not in known:
+        name = name.rpartition(".")[0]
+    return name
+
+
+def repeated(modules: Iterable[tuple[str, str]]) -> dict[str, list[str]]:
+    """Modules, given as path and class, that are repeated, by their path with ``*`` for the number, outermost first.
+
+    Examples:
+        >>> repeated([("", "Net"), ("h.0", "Block"), ("h.0.ln", "Norm"), ("h.1", "Block")])
+        {'h.*': ['h.0', 'h.1']}
+    """
+    found: dict[tuple[str, str], list[str]] = {}
+    for path, kind in modules:
+        parent, _, number = path.rpartition(".")
+        if number.isdigit():
+            found.setdefault((f"{parent}.*".lstrip("."), kind), []).append(path)
+    kept = {key: paths for key, paths in found.items() if len(paths) > 1}
+    ordered = sorted(kept.items(), key=lambda item: item[0][0].count("."))
+    return {name: paths for (name, _), paths in ordered}

@@ -214,37 +214,38 @@ def open(
     Raises WorkloadError if there is no such target or an option does not go with it, and what its reader raises.
     """
     found = resolve(target)
+    how: dict[str, Any] = {"real": real, "assume": assume, "first_step": first_step, "compiled": compiled}
+    where: dict[str, Any] = {"device": device, "machine": machine, "ranks": ranks}
     if isinstance(found, File):
-        if real or assume or first_step or compiled:
-            raise WorkloadError(f"{found}: real, assume, first_step and compiled go with a workload")
-        if device or machine or ranks:
-            raise WorkloadError(f"{found}: device, machine and ranks go with a workload or a script")
+        for given, goes_with in ((how, "a workload"), (where, "a workload or a script")):
+            if any(given.values()):
+                *names, last = given
+                raise WorkloadError(f"{found}: {', '.join(names)} and {last} go with {goes_with}")
         return found.read(hyperparameters, **options)
     if isinstance(found, Script):
         if hyperparameters:
             raise WorkloadError(f"{found}: hyperparameters go with a workload; give the script its own arguments")
-        given = {"real": bool(real), "assume": dict(assume or {}), **({"step": 1} if first_step else {})}
-        given |= {"device": device, "machine": machine, "ranks": ranks, "compiled": compiled}
-        return Imported(capture_script(found, _script_options(found, {**given, **options})))
+        return Imported(_of_script(found, **how, **where, options=options))
     if options:
         raise WorkloadError(f"{found.name} is a workload: {', '.join(options)} goes with a file")
     from tensortide.recorder import capture
 
-    return Imported(
-        capture(
-            found.function,
-            hyperparameters=hyperparameters,
-            real=real,
-            assume=assume,
-            first_step=first_step,
-            device=device,
-            machine=machine,
-            ranks=ranks,
-            compiled=compiled,
-            name=found.name,
-            progress=progress,
-        )
-    )
+    asked: dict[str, Any] = {"hyperparameters": hyperparameters, "name": found.name, "progress": progress}
+    return Imported(capture(found.function, **asked, **how, **where))
+
+
+def _of_script(
+    found: Script,
+    *,
+    real: bool | None,
+    assume: Mapping[str, bool | int | float] | None,
+    first_step: bool,
+    options: Mapping[str, Any],
+    **others: Any,
+) -> Graph:
+    """Capture a step of a script: the first one, or that of its ``options``."""
+    given = {"real": bool(real), "assume": dict(assume or {}), **({"step": 1} if first_step else {}), **others}
+    return capture_script(found, _script_options(found, {**given, **options}))
 
 
 def _workload(found: Workload) -> Workload | Built:

@@ -61,6 +61,13 @@ class Backend(Protocol):
         """Capture a forward in training mode and the backward of the sum of its floating-point outputs. Raises
         Unavailable if no output takes gradients."""
 
+    def layer_shapes(
+        self, model: Any, arguments: Arguments, *, call: Call | None = None
+    ) -> Mapping[str, tuple[tuple[int, ...], ...]]:
+        """List the shapes of the tensors that each layer returns in an inference forward, by the name of the layer. A
+        layer that is called again has those of its last call; sequences and lists of layers are no layers. Raises
+        Unavailable where the model does not say it."""
+
     def sample(
         self,
         arguments: Arguments,
@@ -106,6 +113,7 @@ class Row(NamedTuple):
 BACKENDS: dict[str, Row] = {
     "torch": Row("torch", "tensortide.profile.evaluation.backend:BACKEND"),
     "keras": Row("keras", "tensortide.importers.keras.backend:BACKEND"),
+    "tflite": Row("tensortide.importers.tflite.backend", "tensortide.importers.tflite.backend:BACKEND"),
 }
 """Every backend by name. Of two that recognize a model the later one answers: a Keras model on PyTorch is both."""
 

@@ -1,4 +1,5 @@
-"""The Python surface of deeplite-profiler 1.2.5: a script written for it runs with its imports from here.
+"""The Python surface of deeplite-profiler 1.2.5, of models of PyTorch, Keras and TensorFlow Lite: a script written for
+it runs with its imports from here.
 
 >>> from tensortide.measures.deeplite import ComputeComplexity, TorchProfiler
 >>> splits = TorchProfiler.enable_forward_pass_data_splits({"train": loader, "test": loader})  # doctest: +SKIP
@@ -16,13 +17,12 @@ from __future__ import annotations
 
 import copy
 import inspect
-import logging
-import time
 import warnings
 from collections.abc import Iterator, Mapping
-from typing import Any, Self
+from typing import Any, ClassVar, Self
 
-from tensortide.measures.backend import Arguments
+from tensortide.importers.tflite.backend import LiteModel
+from tensortide.measures.compat.display import DefaultDisplay, NotComputedValue, getLogger, setLogger
 from tensortide.measures.compat.functions import (
     ComputeComplexity,
     ComputeEvalMetric,
@@ -31,6 +31,7 @@ from tensortide.measures.compat.functions import (
     ComputeLayerwiseSummary,
     ComputeParams,
     ComputeSize,
+    EvalLossFunction,
     EvaluationFunction,
     ProfilerFunction,
     get_accuracy,
@@ -44,21 +45,29 @@ from tensortide.measures.compat.keys import (
     ExecutionTime,
     Flops,
     InferenceTime,
+    LayerwiseData,
     LayerwiseSummary,
     MemoryFootprint,
     Metric,
     ModelSize,
     StatusKey,
     TotalParams,
-    box,
 )
-from tensortide.measures.data import TRAIN, Data
-from tensortide.measures.forward_pass import ForwardPass
+from tensortide.measures.compat.loaders import (
+    DataLoader,
+    ForwardPass,
+    TensorSampler,
+    TFDataLoader,
+    TFForwardPass,
+    TorchDataLoader,
+    TorchForwardPass,
+)
+from tensortide.measures.data import TRAIN
 from tensortide.measures.metric import Comparative, Missing
 from tensortide.measures.metric import Metric as Declared
 from tensortide.measures.model_subject import ModelSubject
-from tensortide.measures.profiler import Profiler
-from tensortide.measures.registry import BadFunction, MetricFunction, Registry
+from tensortide.measures.profiler import Profiler as Metrics
+from tensortide.measures.registry import BadFunction, MetricFunction, Registry, outside
 
 __all__ = [
     "Comparative",
@@ -69,19 +78,31 @@ __all__ = [
     "ComputeLayerwiseSummary",
     "ComputeParams",
     "ComputeSize",
+    "DataLoader",
+    "DefaultDisplay",
     "Device",
     "DynamicEvalMetric",
+    "EvalLossFunction",
     "EvalMetric",
     "EvaluationFunction",
     "ExecutionTime",
     "Flops",
+    "ForwardPass",
     "InferenceTime",
+    "LayerwiseData",
     "LayerwiseSummary",
     "MemoryFootprint",
     "Metric",
     "ModelSize",
+    "NotComputedValue",
+    "Profiler",
     "ProfilerFunction",
     "StatusKey",
+    "TFDataLoader",
+    "TFForwardPass",
+    "TFLiteProfiler",
+    "TFProfiler",
+    "TensorSampler",
     "TorchDataLoader",
     "TorchForwardPass",
     "TorchProfiler",
@@ -90,148 +111,47 @@ __all__ = [
     "get_accuracy",
     "get_missclass",
     "get_topk",
+    "setLogger",
 ]
 
 PREFIX = "deeplite."
 """Begins the names of these values where metrics are kept by name."""
-_LOGGER = logging.getLogger(__name__)
 
 
-def getLogger(name: str = "") -> logging.Logger:  # noqa: N802
-    """Return the logger that displays go to."""
-    return _LOGGER.getChild(name) if name else _LOGGER
-
-
-class TorchForwardPass(ForwardPass):
-    """Conversion of a batch to arguments, by the method names of that tool: override ``extract_model_inputs``,
-    ``create_random_model_inputs``, ``model_call`` or ``get_model_input_shapes``.
-
-    Raises TypeError without a pattern and an own extraction, and without own random inputs where those are not common.
-    """
-
-    def __init__(self, model_input_pattern: Any = None, expecting_common_inputs: bool = True) -> None:
-        if model_input_pattern is None and not self._own("extract_model_inputs"):
-            raise TypeError("a TorchForwardPass needs a model_input_pattern, or its own extract_model_inputs(batch)")
-        if not expecting_common_inputs and not self._own("create_random_model_inputs"):
-            raise TypeError("inputs that are not common need an own create_random_model_inputs(batch_size)")
-        super().__init__(model_input_pattern, common=expecting_common_inputs)
-        self.expecting_common_inputs = expecting_common_inputs
-
-    def _own(self, name: str) -> bool:
-        return getattr(type(self), name) is not getattr(TorchForwardPass, name)
-
-    def extract_model_inputs(self, batch: Any) -> Any:
-        """Extract the inputs from a batch."""
-        return super().inputs(batch)
-
-    def create_random_model_inputs(self, batch_size: int) -> Any:
-        """Make random inputs."""
-        return _plain(super().random_inputs(batch_size))
-
-    def model_call(self, model: Any, x: Any, device: Device) -> Any:
-        """Call the model."""
-        del device
-        if not self.common:
-            raise TypeError("inputs that are not common need an own model_call(model, x, device)")
-        return model(**x) if isinstance(x, Mapping) else model(*x)
-
-    def get_model_input_shapes(self) -> tuple[tuple[int, ...], ...]:
-        """The shapes of all inputs, without the batch axis."""
-        return super().shapes()
-
-    def random_perform(self, model: Any, batch_size: int, device: Device | str = Device.CPU) -> Any:
-        """Call the model on random inputs."""
-        return self.perform_random(model, batch_size, device=Device(device).framework)
-
-    # what our own machinery calls
-
-    def inputs(self, batch: Any) -> Any:
-        """Extract the inputs from a batch."""
-        return self.extract_model_inputs(batch)
-
-    def random_inputs(self, batch_size: int) -> Any:
-        """Make random inputs."""
-        return self.create_random_model_inputs(batch_size)
-
-    def call(self, model: Any, inputs: Any) -> Any:
-        """Call the model."""
-        return self.model_call(model, _plain(inputs), Device.CPU)
-
-
-def _plain(inputs: Any) -> Any:
-    """Arguments as that tool passes them: a tuple, or a dict of named ones."""
-    return (inputs.named or inputs.positional) if isinstance(inputs, Arguments) else inputs
-
-
-class TorchDataLoader(Data):
-    """A loader with its forward pass."""
-
-    def __init__(self, dl: Any, fp: ForwardPass | None = None) -> None:
-        super().__init__(dl, fp)
-
-    @property
-    def native_dl(self) -> Any:
-        """The loader."""
-        return self.loader
-
-    @property
-    def forward_pass(self) -> ForwardPass:
-        """Return how its batches become arguments."""
-        return self.forward
-
-    @property
-    def dataset_size(self) -> int | None:
-        """Samples in all batches; None if the loader does not tell."""
-        return self.samples
-
-    def sample_forward(self, model: Any, device: Device | str = Device.CPU) -> Any:
-        """Call the model on the first batch."""
-        return self.forward.perform(model, self.first(), device=Device(device).framework)
-
-    def sample_random_forward(
-        self, model: Any, batch_size: int | None = None, device: Device | str = Device.CPU
-    ) -> Any:
-        """Call the model on random inputs."""
-        size = (self.batch_size or 1) if batch_size is None else batch_size
-        return self.forward.perform_random(model, size, device=Device(device).framework)
-
-    def timed_forward(self, model: Any, device: Device | str = Device.CPU) -> float:
-        """Seconds of a call on the first batch."""
-        begun = time.perf_counter()
-        self.sample_forward(model, device)
-        return time.perf_counter() - begun
-
-    def timed_random_forward(self, model: Any, batch_size: int, device: Device | str = Device.CPU) -> float:
-        """Seconds of a call on random inputs."""
-        begun = time.perf_counter()
-        self.sample_random_forward(model, batch_size, device)
-        return time.perf_counter() - begun
-
-
-class TorchProfiler:
-    """A model with data splits and registered profiling functions.
+class Profiler:
+    """A model with data splits and registered profiling functions. Subclasses are of one framework.
 
     Args:
-        model: of PyTorch.
+        model: of the framework.
         data_splits: as ``enable_forward_pass_data_splits`` makes them, or plain loaders by split.
         name: for people.
-        display_status_filter_func: of the status keys by name, before they are displayed.
+        display: of the status.
     """
 
+    backend = "<None>"
+    _loader: ClassVar[type[DataLoader]] = DataLoader
+    _forward: ClassVar[type[ForwardPass]] = ForwardPass
+
     def __init__(
-        self, model: Any, data_splits: Any, name: str = "<UnNamedModel>", display_status_filter_func: Any = None
+        self, model: Any, data_splits: Any, name: str = "<UnNamedModel>", display: DefaultDisplay | None = None
     ) -> None:
-        self._profiler = Profiler(ModelSubject(model, data_splits, name=name), name=name, registry=Registry())
+        subject = ModelSubject(self._called(model), data_splits, name=name)
+        self._profiler = Metrics(subject, name=name, registry=Registry())
         self._keys: dict[str, StatusKey] = {}
-        self.display_status_filter_func = display_status_filter_func or dict
-        self.backend = "TorchBackend"
+        self._registered: list[tuple[Any, bool]] = []
+        """Every registered function in order, and True where it overrides."""
+        self.display = DefaultDisplay() if display is None else display
 
     @classmethod
     def enable_forward_pass_data_splits(cls, data_splits: Mapping[str, Any], forward_pass: Any = None) -> Any:
         """Attach a forward pass to the split ``train``, or one by split, and wrap the loaders."""
-        default = TorchForwardPass((0, "_")) if forward_pass is None else forward_pass
+        default = cls._forward((0, "_")) if forward_pass is None else forward_pass
         passes = default if isinstance(default, dict) else {TRAIN: default}
-        return {split: TorchDataLoader(loader, passes.get(split)) for split, loader in data_splits.items()}
+        return {split: cls._loader(loader, passes.get(split)) for split, loader in data_splits.items()}
+
+    def _called(self, model: Any) -> Any:
+        """Return the model as something that can be called."""
+        return model
 
     @property
     def model(self) -> Any:
@@ -264,10 +184,26 @@ class TorchProfiler:
         keys = bound if isinstance(bound, tuple) else (bound,)
         declared = _declared(profiler_func, keys)
         self._profiler.register(declared, override)
+        self._registered.append((profiler_func, override))
         for key in keys:
             if self._profiler.registry[PREFIX + key.NAME].function is declared:
                 self._keys[key.NAME] = key
         return profiler_func
+
+    def add_secondary_eval_metric(
+        self, key: str, unit_name: str | None = None, description: str | None = None, comparative: Any = None
+    ) -> None:
+        """Make a status key of a further entry of what the evaluation function returns. Raises ValueError if there is
+        no such function yet."""
+        evaluations = [function for function, _ in self._registered if isinstance(function, ComputeEvalMetric)]
+        if not evaluations:
+            raise ValueError("there is no evaluation function yet: register ComputeEvalMetric(function) first")
+        evaluations[-1].add_secondary_metric(key, unit_name, description, comparative)
+        registered, self._registered = self._registered, []
+        self._profiler.registry, self._keys = Registry(), {}
+        with warnings.catch_warnings(action="ignore"):  # which function replaces which was said
+            for function, override in registered:
+                self.register_profiler_function(function, override)
 
     def compute_status(self, status: str, recompute: bool = False, **kwargs: Any) -> Any:
         """Compute a status key, unless it is known at these options. Raises ValueError for one that there is not."""
@@ -277,7 +213,7 @@ class TorchProfiler:
         own = {name: value for name, value in kwargs.items() if name in options}
         value = self._profiler.compute(PREFIX + status, recompute, **own)
         if isinstance(value, Missing):
-            warnings.warn(f"{status}: {value.reason}", stacklevel=2)
+            warnings.warn(f"{status}: {value.reason}", stacklevel=outside())
         return _given(value)
 
     def compute_network_status(
@@ -294,14 +230,14 @@ class TorchProfiler:
 
     def compare(
         self,
-        other: TorchProfiler,
+        other: Profiler,
         print_mode: str = "info",
         recompute: bool = False,
         short_print: bool = True,
         **kwargs: Any,
     ) -> None:
         """Compute both profilers and display them side by side. Raises ValueError for other status keys."""
-        if not isinstance(other, TorchProfiler):
+        if not isinstance(other, Profiler):
             raise ValueError(f"a profiler is compared with a profiler, not with a {type(other).__name__}")
         if {*self._keys} != {*other._keys}:
             raise ValueError("the profilers have different status keys; tensortide.Profiler compares those, too")
@@ -310,26 +246,19 @@ class TorchProfiler:
         self.display_status(other, print_mode, short_print)
 
     def display_status(
-        self, other: TorchProfiler | None = None, print_mode: str = "debug", short_print: bool = True
+        self, other: Profiler | None = None, print_mode: str = "debug", short_print: bool = True
     ) -> None:
         """Log the status of one profiler or two at the level ``print_mode``; long forms add what each key is."""
-        profilers = [self] if other is None else [self, other]
-        columns = [one.display_status_filter_func(one.status_to_dict(to_value=False)) for one in profilers]
-        title = "deeplite-profiler's figures, by tensortide"
-        text = box(title, [one.name for one in profilers], columns, short=short_print)
-        level = logging.getLevelNamesMapping().get(print_mode.upper())
-        if level is not None:  # a level that there is not shows nothing, as there
-            _LOGGER.log(level, "\n%s", text)
-        for one in profilers if not short_print else ():
-            _LOGGER.debug("\n%s", one._known(LayerwiseSummary.NAME))
+        self.display.display_status(self, other, print_mode, short_print)
 
-    def clone(self, model: Any = None, data_splits: Any = None, retain_status: bool = False) -> Self:
-        """Make a profiler with the same functions, for another model or other data; the name is kept."""
-        parts = {"model": model, "data_splits": data_splits}
+    def clone(self, model: Any = None, data_splits: Any = None, retain_status: bool = False, *, name: str = "") -> Self:
+        """Make a profiler with the same functions, for another model or other data; the name is kept unless one is
+        given."""
+        parts = {"model": None if model is None else self._called(model), "data_splits": data_splits}
         given = {name: part for name, part in parts.items() if part is not None}
         other = copy.copy(self)
-        other._profiler = self._profiler.clone(**given, retain_status=retain_status)
-        other._keys = dict(self._keys)
+        other._profiler = self._profiler.clone(**given, retain_status=retain_status, name=name)
+        other._keys, other._registered = dict(self._keys), [*self._registered]
         return other
 
     # -- the status ---------------------------------------------------------------------------------
@@ -373,6 +302,27 @@ class TorchProfiler:
     def reset_status(self) -> None:
         """Forget all values."""
         self._profiler.reset()
+
+
+class TorchProfiler(Profiler):
+    """Profiler of a model of PyTorch."""
+
+    backend, _loader, _forward = "TorchBackend", TorchDataLoader, TorchForwardPass
+
+
+class TFProfiler(Profiler):
+    """Profiler of a model of Keras 3, on TensorFlow or JAX."""
+
+    backend, _loader, _forward = "TFBackend", TFDataLoader, TFForwardPass
+
+
+class TFLiteProfiler(Profiler):
+    """Profiler of a model of TensorFlow Lite, given as the bytes of its file. Evaluations need TensorFlow."""
+
+    backend, _loader, _forward = "TFLiteBackend", TFDataLoader, TFForwardPass
+
+    def _called(self, model: Any) -> Any:
+        return LiteModel(model) if isinstance(model, bytes) else model
 
 
 def _given(value: Any) -> Any:

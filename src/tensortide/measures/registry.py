@@ -16,6 +16,7 @@ import importlib
 import importlib.metadata
 import inspect
 import pkgutil
+import sys
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -187,7 +188,7 @@ class Registry:
                 found[one.name] = Binding(declared, one, override)
             if old is not None and not old.override and not override and old.function is not declared:
                 text = f"{one.name}: {declared.name} replaces {old.function.name}; name it otherwise to have both"
-                warnings.warn(text, stacklevel=2)
+                warnings.warn(text, stacklevel=outside())
         self._bindings |= found
         return function
 
@@ -264,3 +265,13 @@ def default_registry() -> Registry:
         except Exception as error:
             raise MetricError(f"the metric {entry.name!r} ({entry.value}) cannot be loaded: {error!r}") from error
     return registry
+
+
+def outside() -> int:
+    """The ``stacklevel`` at which a warning of the caller names the line that called tensortide."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith(
+        f"{__package__.partition('.')[0]}."
+    ):
+        frame, level = frame.f_back, level + 1
+    return level

@@ -11,7 +11,7 @@ were. They share these options:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 from tensortide.errors import MetricError
@@ -41,7 +41,8 @@ def misclassification(
     """Percentage of labels whose class is not the one with the highest score.
 
     Classes lie along axis 1 of the output; along the last one of a ``sequence`` model (batch, positions, classes). An
-    output of one column is the logit of class 1 against 0. Labels equal to ``ignore``, padding say, do not count.
+    output of one column is the logit of class 1 against 0. Labels of the shape of the output have a number for each
+    class, as one-hot ones. Labels equal to ``ignore``, padding say, do not count.
 
     Raises MetricError for batches without labels, and where outputs and labels do not match.
     """
@@ -173,8 +174,9 @@ def _ranked(
         del samples
         if labels is None:
             raise MetricError("the batches have no element that is no input: an evaluation needs labels")
-        best = backend.ranking(_scores(output), max(ks), last=sequence)
-        true: np.ndarray[Any, Any] = backend.array(labels).reshape(-1)
+        scores = _scores(output)
+        best = backend.ranking(scores, max(ks), last=sequence)
+        true = _classes(backend, labels, getattr(scores, "shape", ()), last=sequence)
         if len(best) != len(true):
             raise MetricError(
                 f"the model scores {len(best)} positions of a batch, which has {len(true)} labels: sequence=True takes "
@@ -186,6 +188,16 @@ def _ranked(
         return [int(hits[:, :k].sum()) for k in ks], len(true)
 
     return _totals(model, loader, measure, device, transform, target)
+
+
+def _classes(backend: Backend, labels: Any, shape: Sequence[int], *, last: bool) -> np.ndarray[Any, Any]:
+    """The class of each position: its number, or the place of the largest of the numbers that it has for each class,
+    as those of one-hot labels."""
+    found: np.ndarray[Any, Any] = backend.array(labels)
+    axis = -1 if last else 1
+    if found.ndim > 1 and found.shape == tuple(shape) and found.shape[axis] > 1:
+        found = found.argmax(axis)
+    return found.reshape(-1)
 
 
 def _scores(output: Any) -> Any:

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tensortide.errors import DegreesError
-from tensortide.graph.model import TENSOR, Const, Graph, Op, Phase, Role, named_after
+from tensortide.graph.model import TENSOR, Const, Graph, Op, Phase, Role
+from tensortide.graph.module_paths import named_after
 from tensortide.parallelism.draft import Draft, replace
 from tensortide.parallelism.listed import lists_of, taken_at, written_by
 from tensortide.parallelism.partials import all_reduce

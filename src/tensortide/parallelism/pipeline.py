@@ -13,7 +13,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from tensortide.graph.model import Graph, Op, Phase, Role, Storage, named_after
+from tensortide.graph.model import Graph, Op, Phase, Role, Storage
+from tensortide.graph.module_paths import named_after
 from tensortide.parallelism.constant_ops import constants as constants_of
 from tensortide.parallelism.divided import GROUP, Tail
 from tensortide.parallelism.draft import Draft, Hole, allocation, compacted

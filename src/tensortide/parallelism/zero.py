@@ -17,7 +17,8 @@ import msgspec
 from tensortide.dtypes import storage_bytes
 from tensortide.errors import DegreesError
 from tensortide.graph.communication import kind_of
-from tensortide.graph.model import Call, Graph, Named, Op, Role, Tensor, named_after
+from tensortide.graph.model import Call, Graph, Named, Op, Role, Tensor
+from tensortide.graph.module_paths import named_after
 from tensortide.parallelism.draft import Draft, Hole, allocation, compacted
 from tensortide.parallelism.gathered import gather_parameters, unit_of
 from tensortide.parallelism.gradients import Bucket, Replicas, buckets, scaled

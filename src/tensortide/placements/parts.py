@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from tensortide.graph.model import within
+from tensortide.graph.module_paths import within
 from tensortide.shown import Show
 
 if TYPE_CHECKING:
@@ -170,9 +170,9 @@ def links(found: PlacedStep) -> tuple[LinkUse, ...]:
     """The directions of links that have transfers, inside the first group if there are several."""
     run, names = found.simulated, [device.name for device in found.simulated.step.cluster.devices]
     busy: dict[int, list[int]] = {}
-    for lane, ns in zip(run.send_lane.tolist(), (run.send_end_ns - run.send_start_ns).tolist(), strict=True):
-        busy.setdefault(lane, []).append(ns)
-    every = ((lane, busy[i], run.moved_bytes[i]) for i, lane in enumerate(run.step.cluster.lanes) if i in busy)
+    for wire, ns in zip(run.send_lane.tolist(), (run.send_end_ns - run.send_start_ns).tolist(), strict=True):
+        busy.setdefault(wire, []).append(ns)
+    every = ((wire, busy[i], run.moved_bytes[i]) for i, wire in enumerate(run.step.cluster.wires) if i in busy)
     return tuple(
         LinkUse(names[a.source], names[a.target], a.link.name, len(ns), size, sum(ns), sum(ns) / found.step_ns)
         for a, ns, size in every

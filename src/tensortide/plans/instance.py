@@ -17,7 +17,7 @@ from tensortide.graph.model import Graph, Role
 from tensortide.graph.unroll import unrolled
 from tensortide.memory.lifetimes import Residence, residences
 from tensortide.memory.workspace import workspace_bytes
-from tensortide.timing.machine import Link
+from tensortide.timing.links import Link
 
 BEFORE = -1
 """The state of a storage that exists before the step and was not written yet."""

@@ -13,7 +13,7 @@ from tensortide.graph.unroll import unrolled
 from tensortide.plans.events.play import check
 from tensortide.plans.instance import DEVICE, Instance, instance
 from tensortide.plans.model import Compute, Copy, Drop, Evict, Fetch, Offload, Plan
-from tensortide.timing.machine import Link
+from tensortide.timing.links import Link
 
 
 def validate(plan: Plan, graph: Graph, *, links: Iterable[Link] | None = None) -> None:

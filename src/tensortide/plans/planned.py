@@ -12,7 +12,7 @@ from tensortide.plans.remat.schedule import Recording
 from tensortide.plans.under_budget.idle import Least
 from tensortide.plans.under_budget.known import Rival
 from tensortide.shown import Show, Shown
-from tensortide.timing.machine import Link
+from tensortide.timing.links import Link
 
 FirstRuns: TypeAlias = Literal["recorded", "free"]
 """Order of the first runs of the ops: that of the recorded step, or any that their dependencies allow."""

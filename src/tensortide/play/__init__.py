@@ -1,4 +1,4 @@
-"""The player of events: tasks in queues, on lanes, with room in places; when each begins and ends."""
+"""The player of events: tasks on lanes, in queues or by rank, with room in places; when each begins and ends."""
 
 from __future__ import annotations
 

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from tensortide.compiled import compiled, making_arrays
-from tensortide.play import player
-from tensortide.play.tasks import FREE, Record, Tasks
+from tensortide.play import heaps, player
+from tensortide.play.tasks import Places, Record, Tasks
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -16,10 +16,11 @@ if TYPE_CHECKING:
     Ints: TypeAlias = NDArray[np.int64]
 
 # Compiled here and not by decorators in player.py: whoever plays lists need not import Numba.
-for _part in (*player.PARTS, player.play):
+for _part in (heaps.push, heaps.pop, *player.PARTS, player.play):
     compiled(_part)
 
-play = player.play
+play, push, pop = player.play, heaps.push, heaps.pop
+_nothing = making_arrays(player.nothing)
 
 
 @making_arrays
@@ -66,33 +67,12 @@ def whole(t: Tasks) -> Tasks:
 
 
 @making_arrays
-def record(t: Tasks, held: Ints, lanes: int) -> Record:
-    """The record of tasks of one queue before the first."""
-    count, ends = len(t.kind), np.zeros(len(held) + 1, np.int64)
-    for task in range(count):
-        if t.kind[task] == FREE:
-            ends[t.place[task] + 1] += 1
-    for place in range(len(held)):
-        ends[place + 1] += ends[place]
-    return Record(
-        issue=np.full(count, -1, np.int64),
-        start=np.full(count, -1, np.int64),
-        end=np.full(count, -1, np.int64),
-        waiting=np.full(count, -1, np.int64),
-        behind=np.full(count, -1, np.int64),
-        free=np.zeros(lanes, np.int64),
-        clock=np.zeros(1, np.int64),
-        head=np.zeros(1, np.int64),
-        seen=np.zeros(1, np.int64),
-        needed=np.zeros(1, np.int64),
-        since=np.full(1, -1, np.int64),
-        asker=np.full(len(held), -1, np.int64),
-        granted=np.zeros(len(held), np.int64),
-        level=held.copy(),
-        peak=held.copy(),
-        heap_ends=ends,
-        size=np.zeros(len(held), np.int64),
-        due=np.zeros(ends[-1], np.int64),
-        freed=np.zeros(ends[-1], np.int64),
-        totals=np.array([0, 0, -1, 0], np.int64),
-    )
+def _column(count: int, value: int) -> Ints:
+    return np.full(count, value, np.int64)
+
+
+@making_arrays
+def record(t: Tasks, places: Places, lanes: int) -> Record:
+    """The record of tasks before the first."""
+    found: Record = _nothing(t, places, lanes, _column)
+    return found

@@ -10,7 +10,46 @@ for the order of releases, and for the choice among queues.
 
 from __future__ import annotations
 
-from tensortide.play.tasks import FAILED, FREE, HELD, MAKESPAN, RUN, SHORT, Places, Record, Rules, Tasks
+from tensortide.play.heaps import pop, push
+from tensortide.play.tasks import FAILED, FREE, HELD, MAKESPAN, RUN, SHORT, Columns, Places, Record, Rules, Tasks
+
+
+def nothing(t: Tasks, places: Places, lanes: int, column: Columns) -> Record:
+    """The record before the first task, in columns of one kind."""
+    count, queues, room = len(t.kind), len(t.queue_ends) - 1, len(places.held)
+    ends, head, level, peak = column(room + 1, 0), column(queues, 0), column(room, 0), column(room, 0)
+    for queue in range(queues):
+        head[queue] = t.queue_ends[queue]
+    for task in range(count):
+        if t.kind[task] == FREE and t.place[task] >= 0:
+            ends[t.place[task] + 1] += 1
+    for place in range(room):
+        ends[place + 1] += ends[place]
+        level[place] = peak[place] = places.held[place]
+    totals = column(4, 0)
+    totals[FAILED] = -1
+    return Record(
+        issue=column(count, -1),
+        start=column(count, -1),
+        end=column(count, -1),
+        waiting=column(count, -1),
+        behind=column(count, -1),
+        free=column(lanes, 0),
+        clock=column(queues, 0),
+        head=head,
+        seen=column(queues, 0),
+        needed=column(queues, 0),
+        since=column(queues, -1),
+        asker=column(room, -1),
+        granted=column(room, 0),
+        level=level,
+        peak=peak,
+        heap_ends=ends,
+        size=column(room, 0),
+        due=column(ends[room], 0),
+        freed=column(ends[room], 0),
+        totals=totals,
+    )
 
 
 def play(t: Tasks, places: Places, rules: Rules, r: Record) -> None:
@@ -88,8 +127,7 @@ def fits(t: Tasks, places: Places, r: Record, queue: int, task: int) -> bool:
         return True
     at, base = earliest(t, places, r, queue, task), r.heap_ends[place]
     while r.size[place] > 0 and r.due[base] <= at:
-        r.level[place] -= r.freed[base]
-        pop(r, place)
+        drop(r, place)
     if r.level[place] + t.nbytes[task] > places.capacity[place]:
         r.asker[place] = queue
         return False
@@ -149,7 +187,9 @@ def release(t: Tasks, r: Record, task: int) -> None:
         when = max(when, r.end[need])
     r.start[task] = r.end[task] = when
     if t.place[task] >= 0:
-        push(r, t.place[task], when, t.nbytes[task])
+        place = t.place[task]
+        push(r.due, r.freed, r.heap_ends[place], r.size[place], when, t.nbytes[task])
+        r.size[place] += 1
 
 
 def take(places: Places, r: Record, place: int, task: int, nbytes: int, asked: int) -> int:
@@ -164,13 +204,20 @@ def take(places: Places, r: Record, place: int, task: int, nbytes: int, asked: i
             if r.level[place] <= most:
                 break
             at = when
-        r.level[place] -= r.freed[base]
-        pop(r, place)
+        drop(r, place)
     if r.level[place] > most:
         lacks(places, r, place, task, nbytes)
     r.level[place] += nbytes
     r.peak[place] = max(r.peak[place], r.level[place])
     return at
+
+
+def drop(r: Record, place: int) -> None:
+    """Give back the first release of a place."""
+    base = r.heap_ends[place]
+    r.level[place] -= r.freed[base]
+    pop(r.due, r.freed, base, r.size[place])
+    r.size[place] -= 1
 
 
 def lacks(places: Places, r: Record, place: int, task: int, nbytes: int) -> None:
@@ -180,32 +227,5 @@ def lacks(places: Places, r: Record, place: int, task: int, nbytes: int) -> None
         r.totals[FAILED], r.totals[HELD] = task, r.level[place]
 
 
-def push(r: Record, place: int, when: int, nbytes: int) -> None:
-    """Put a release on the heap of a place."""
-    base, at = r.heap_ends[place], r.size[place]
-    r.size[place] += 1
-    while at > 0 and r.due[base + (at - 1) // 2] > when:
-        up = (at - 1) // 2
-        r.due[base + at], r.freed[base + at] = r.due[base + up], r.freed[base + up]
-        at = up
-    r.due[base + at], r.freed[base + at] = when, nbytes
-
-
-def pop(r: Record, place: int) -> None:
-    """Take the first release off the heap of a place."""
-    base, size = r.heap_ends[place], r.size[place] - 1
-    r.size[place] = size
-    when, nbytes, at = r.due[base + size], r.freed[base + size], 0
-    while 2 * at + 1 < size:
-        down = 2 * at + 1
-        if down + 1 < size and r.due[base + down + 1] < r.due[base + down]:
-            down += 1
-        if r.due[base + down] >= when:
-            break
-        r.due[base + at], r.freed[base + at] = r.due[base + down], r.freed[base + down]
-        at = down
-    r.due[base + at], r.freed[base + at] = when, nbytes
-
-
-PARTS = (next_queue, earliest, fits, begin, release, take, lacks, push, pop)
+PARTS = (next_queue, earliest, fits, begin, release, take, drop, lacks, push, pop)
 """Functions that ``play`` calls."""

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import accumulate, chain
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeAlias
 
 if TYPE_CHECKING:
     import numpy as np
@@ -20,13 +20,21 @@ Column: TypeAlias = "list[int] | Ints"
 
 RUN, MOVE, FREE = 0, 1, 2
 """Kinds of tasks: the queue waits until a ``RUN`` starts; a ``MOVE`` is issued as soon as there is room for it, and
-starts later; a ``FREE`` gives bytes back when all that it needs has ended, and no task needs it."""
+starts later; a ``FREE`` gives bytes back when all that it needs has ended, and ends then. In list order no task needs a
+``FREE``: its end may be known only after the task is played. Where what is ready decides any task may."""
 NOWHERE = -1
 """No lane, or no place."""
 UNLIMITED = 1 << 61
 """Capacity of a place without a limit, in bytes."""
 MAKESPAN, SHORT, FAILED, HELD = range(4)
-"""Entries of ``Record.totals``."""
+"""Entries of ``Record.totals``; the makespan is the first of all totals."""
+
+
+class Columns(Protocol):
+    """Makes columns, lists or arrays."""
+
+    def __call__(self, count: int, value: int) -> Column:
+        """A column of ``count`` times ``value``."""
 
 
 class Tasks(NamedTuple):
@@ -34,7 +42,8 @@ class Tasks(NamedTuple):
 
     ``kind``, ``lane`` and duration ``ns``; the ``nbytes`` that a task takes at ``place`` when it is issued, or that a
     ``FREE`` gives back; it needs the ends of ``need[need_ends[i]:need_ends[i + 1]]``. Queue q issues the tasks of
-    ``order[queue_ends[q]:queue_ends[q + 1]]``; a single queue issues all by their numbers, whatever ``order`` is.
+    ``order[queue_ends[q]:queue_ends[q + 1]]``; a single queue issues all by their numbers, whatever ``order`` is. Where
+    what is ready decides (``play/ready.py``) nothing is issued in an order, and all tasks are of a single queue.
     """
 
     kind: Column

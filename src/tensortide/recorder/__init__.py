@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from tensortide.cost import Cost
     from tensortide.cost.evaluate import How
     from tensortide.graph.model import Graph, OpView
+    from tensortide.recorder.building import Named
     from tensortide.recorder.changes import Change
 
 __all__ = ["capture", "resolver"]
@@ -40,59 +41,64 @@ def capture(
 
     While it runs, parts of PyTorch are replaced for the whole process; a capture in another thread waits.
 
-    ``target`` is one of
-
-    - a *workload*: a function with hyperparameters as keyword arguments that builds a model and returns a step
-      (``hyperparameters`` overrides its defaults),
-    - a *step*: a function of no arguments that runs one step of a model that exists,
-    - a *model* (a module), with ``inputs``: a tensor, a tuple of positional inputs, or a dict of keyword inputs
-      (nested structures of tensors are fine). With ``loss`` and ``optimizer`` the step trains; without a loss
-      it is inference. ``loss`` is a function of the model's output that returns a scalar, or one of ``"sum"``,
-      ``"mean"`` (of all its floating-point tensors), ``"output"`` (the output's own ``.loss``, or the output if it is a
-      scalar) and ``"auto"`` (that, or else the mean); ``optimizer`` is ``"sgd"``, ``"adam"``, ``"adamw"`` or any other
-      class of ``torch.optim`` by name, or a function of the parameters that makes one.
-    - the *text* of a target as the command line takes it: ``file.py:function``, ``package.module:function``
-      or the name of a built-in example.
-
-    ``real`` captures on real tensors instead (clones of the user's). On fake tensors a value that the step reads
-    (``loss.item()``) is replaced by a stand-in, which ``graph.meta.assumptions`` lists with the line that reads it.
-    Where values decide shapes, the step is captured on real tensors if it fits on this machine, unless ``real`` is
-    False. ``assume`` gives values, or numbers of selected elements, by line: ``{"train.py:41": 128}``. ``first_step``
-    records the very first step, which creates the optimizer state; by default one step runs before the recorded one.
-
-    ``device="cuda"`` captures the step of a GPU on any build of PyTorch, without a GPU: ``torch.cuda`` answers as if
-    there were one, and kernels are those of ``machine``, a GPU by its name in the catalogue (``"H100-SXM-80GB"``;
-    default: an A100). A workload that puts no tensor on ``cuda`` is moved there as a whole. ``machine`` alone implies
-    the device.
-
-    ``ranks`` captures a workload written for several processes (DDP, FSDP, tensor parallel) as rank 0 of that many, in
-    this process: ``init_process_group`` joins a group whose collectives are recorded and move no data.
-
-    ``compiled`` records the graphs that ``torch.compile`` makes of the step, op by op in the order in which they run,
-    with what is eager between them; of a workload that compiles nothing, those of its models. Nothing is compiled.
-
-    ``changes`` (``recorder.changes``) are made to the step while it is captured, as its author would write them.
+    Args:
+        target: a *workload* (a function that builds a model, by its hyperparameters, and returns a step), a *step* (a
+            function of no arguments that runs one step of a model that exists), a *model* (a module), or the text of a
+            target: ``file.py:function``, ``package.module:function`` or the name of a built-in example.
+        inputs: of a model: a tensor, a tuple of positional inputs or a dict of keyword inputs, nested as you like. The
+            step is inference, or with a ``loss`` and an ``optimizer`` it trains.
+        hyperparameters: of a workload, in place of its defaults.
+        loss: a function of the model's output that returns a scalar, or ``"sum"``, ``"mean"`` (of all its
+            floating-point tensors), ``"output"`` (the output's own ``.loss``, or the output if it is a scalar) or
+            ``"auto"`` (that, or else the mean).
+        optimizer: a class of ``torch.optim`` by name (``"sgd"``, ``"adamw"``), or a function of the parameters.
+        real: capture on real tensors, clones of the user's. On fake ones a value that the step reads (``loss.item()``)
+            is a stand-in, which ``graph.meta.assumptions`` lists with its line; where values decide shapes, and the
+            step fits on this machine, it is captured on real ones, unless ``real`` is False.
+        assume: values, or numbers of selected elements, by line: ``{"train.py:41": 128}``.
+        first_step: record the very first step, which creates the optimizer state, and not the one after it.
+        device: ``"cuda"`` captures the step of a GPU, without one and on any build of PyTorch: ``torch.cuda`` answers
+            as if there were one. A workload that puts no tensor on it is moved there as a whole.
+        machine: the GPU whose kernels these are, by its name in the catalogue (default: an A100); implies the device.
+        ranks: processes of a workload written for several (DDP, FSDP, tensor parallel), of which this one is rank 0:
+            collectives are recorded and move no data.
+        compiled: record the graphs that ``torch.compile`` makes of the step, or of its models where it compiles
+            nothing, and what is eager between them, in the order in which they run. Nothing is compiled.
+        changes: (``recorder.changes``) made to the step while it is captured, as its author would write them.
 
     Raises WorkloadError if the target cannot be found or built, CaptureError if the step fails (with op, module
     path and source line), DataDependent if it needs a value that fake tensors do not have and is too large to capture
     on real ones, TorchUnavailable if PyTorch is missing or too old.
     """
     import tensortide.recorder.torch_compat  # noqa: F401  # before all else: it says what is wrong with PyTorch
-    from tensortide.recorder.building import captured, named, with_assumption
+    from tensortide.recorder.building import named
     from tensortide.recorder.cuda_mode import pretended_gpu
+
+    _check_together(changes=bool(changes), real=bool(real), compiled=compiled, gpu=bool(device or machine))
+    workload = named(target, inputs, loss, optimizer, name, verb="capture")
+    how: dict[str, Any] = {"real": real, "assume": assume, "first_step": first_step, "compiled": compiled}
+    how |= {"gpu": pretended_gpu(device, machine, real), "changes": changes, "progress": progress or (lambda _: None)}
+    return _captured_as_rank_0(ranks, workload, dict(hyperparameters or {}), how)
+
+
+def _check_together(*, changes: bool, real: bool, compiled: bool, gpu: bool) -> None:
+    """Raise WorkloadError for what does not go together."""
+    if changes and (real or compiled):
+        raise WorkloadError("changes are made to eager steps on fake tensors: leave out real and compiled")
+    if compiled and gpu:
+        raise WorkloadError("--compiled (compiled=True) traces a step for the CPU: leave out --device and --machine")
+
+
+def _captured_as_rank_0(
+    ranks: int | None, workload: Named, hyperparameters: Mapping[str, Scalar], how: Mapping[str, Any]
+) -> Graph:
+    """Capture ``workload`` while no other thread captures, as rank 0 of ``ranks`` if there are any."""
+    from tensortide.recorder.building import captured, with_assumption
     from tensortide.recorder.ranks import as_rank_0
     from tensortide.recorder.surroundings import alone
 
-    if changes and (real or compiled):
-        raise WorkloadError("changes are made to eager steps on fake tensors: leave out real and compiled")
-    if compiled and (device or machine):
-        raise WorkloadError("--compiled (compiled=True) traces a step for the CPU: leave out --device and --machine")
-    workload = named(target, inputs, loss, optimizer, name, verb="capture")
-    say, gpu = progress or (lambda message: None), pretended_gpu(device, machine, real)
-    given = dict(hyperparameters or {})
     with alone(), as_rank_0(ranks):
-        how: dict[str, Any] = {"gpu": gpu, "first_step": first_step, "compiled": compiled, "changes": changes}
-        graph = captured(workload, given, real, assume, **how, progress=say)
+        graph = captured(workload, hyperparameters, **how)
     return graph if ranks is None else with_assumption(graph, f"rank 0 of {ranks}: collectives move no data")
 
 

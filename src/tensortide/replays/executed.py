@@ -9,6 +9,7 @@ from tensortide.errors import GraphError, PlanError
 from tensortide.graph.model import Graph
 from tensortide.graph.unroll import unrolled
 from tensortide.plans import Plan, validate
+from tensortide.plans.events.played import engine_name
 from tensortide.plans.events.primitives import homes, primitives
 from tensortide.plans.legal import moves, problem_of
 from tensortide.replays.execution import Execution
@@ -18,7 +19,7 @@ from tensortide.timelines.timeline import Playback, StorageTimeline, timeline
 if TYPE_CHECKING:
     from tensortide.memory.workspace import Workspace
     from tensortide.plans.model import Step
-    from tensortide.timing.machine import Link, Machine
+    from tensortide.timing.links import Link
 
 
 def executed(graph: Graph, plan: Plan) -> Graph:
@@ -38,7 +39,7 @@ def replay(
     plan: Plan,
     *,
     durations_ns: Sequence[int] | None = None,
-    machine: Machine | None = None,
+    links: Sequence[Link] | None = None,
     workspace: Workspace = True,
     budget_bytes: int | None = None,
     serial: bool = False,
@@ -46,7 +47,7 @@ def replay(
     """The Timeline of ``plan``: when each of its steps runs, and the bytes resident on its lane's device meanwhile.
 
     ``durations_ns``: the time of each op of ``graph``. ``workspace``: the bytes that each takes only while it runs.
-    ``machine`` names the lanes that plans may use: the device and, for each link, its two copy engines.
+    ``links`` are those that plans may use: each has two copy engines, lanes beside the device's.
     ``Timeline.graph`` is ``graph`` as ``executed``. Raises PlanError as that does, GraphError if the durations do not
     fit.
 
@@ -55,22 +56,22 @@ def replay(
     none. ``serial``: each step is issued when the one before has ended.
     """
     if moves(plan):
-        if machine is None:
-            raise PlanError("the plan moves storages, at the speed of links: replay it with machine=...")
+        if links is None:
+            raise PlanError("the plan moves storages, at the speed of links: replay it with links=...")
         return replay_transfers(
             graph,
             plan,
             durations_ns=durations_ns,
-            links=machine.links,
+            links=links,
             workspace=workspace,
             budget_bytes=budget_bytes,
             serial=serial,
         )
-    played, playback = _execution(graph, plan, None if machine is None else machine.links)
+    played, playback = _execution(graph, plan, links)
     _check_durations(durations_ns, playback)
     times = None if durations_ns is None else [durations_ns[op] for op in playback.ops]
     device = plan.lanes[0].device
-    lanes = (device,) if machine is None else machine.lanes(device)
+    lanes = (device, *(engine_name(link.name, inwards=way) for link in links or () for way in (False, True)))
     if not isinstance(workspace, bool):
         workspace = [workspace[op] for op in playback.ops]
     return timeline(played, device=device, workspace=workspace, durations_ns=times, playback=playback, lanes=lanes)

@@ -11,7 +11,7 @@ from tensortide.graph.model import Graph
 from tensortide.graph.unroll import unrolled
 from tensortide.memory.workspace import Workspace
 from tensortide.plans.events import engine_name
-from tensortide.plans.events.several import PlayedLanes, Wiring, play_lanes
+from tensortide.plans.events.several import LaneDevices, PlayedLanes, play_lanes
 from tensortide.plans.instance import DEVICE, instance
 from tensortide.plans.model import Compute, Copy, Evict, Fetch, Plan
 from tensortide.timelines.events import Events, Kind
@@ -115,12 +115,12 @@ def replay_lanes(
     ``durations_ns``: by lane the time of each op there. ``limited``: no device holds more than its memory. Raises
     PlanError as ``play_lanes``, and for devices that the cluster has not; GraphError for durations that do not fit.
     """
-    graph, wiring = unrolled(graph), Wiring.of(cluster, plan)
+    graph, where = unrolled(graph), LaneDevices.of(cluster, plan)
     if len(durations_ns) != len(plan.lanes):
         raise GraphError(f"{len(durations_ns)} lists of durations for {len(plan.lanes)} lanes: each takes its own")
     stated = [
-        instance(graph, graph.index.main_device, times, links=wiring.links(lane), workspace=workspace)
+        instance(graph, graph.index.main_device, times, links=where.links(lane), workspace=workspace)
         for lane, times in enumerate(durations_ns)
     ]
-    budgets = [cluster.devices[number].capacity_bytes for number in wiring.devices] if limited else []
-    return LanesTimeline(graph, plan, play_lanes(plan, graph, stated, wiring, budgets))
+    budgets = [cluster.devices[number].capacity_bytes for number in where.devices] if limited else []
+    return LanesTimeline(graph, plan, play_lanes(plan, graph, stated, where, budgets))

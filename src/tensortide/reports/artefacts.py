@@ -6,6 +6,7 @@ import csv
 import hashlib
 import io
 import json
+import math
 import platform
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -25,7 +26,6 @@ from tensortide.reports.render.terminal import render_text
 from tensortide.reports.render.trace import render_trace
 from tensortide.reports.sections.placement import of_configured
 from tensortide.studies.placement.optimizers import GeneticArguments, MapElitesArguments
-from tensortide.studies.placement.placed_net import layers_of
 from tensortide.write import write_files
 
 if TYPE_CHECKING:
@@ -46,15 +46,17 @@ def _files(done: ConfiguredRun, made: Document) -> Iterator[tuple[str, str | byt
     yield "time_history.csv", _history(done)
     yield "trace.json", render_trace(made)
     yield arguments.SOLUTION, _solution(done, placed.placement, placed.found.score_ms)
+    if done.processors is not None:
+        yield "processor_util.csv", _table(done.processors.head, done.processors.rows)
     yield "manifest.json", json.dumps(_manifest(done), indent=1) + "\n"
     if len(placed.run.net.order) <= MOST_BOXES:
         yield "placement.svg", render_svg(net_picture(placed.run))
     if isinstance(arguments, GeneticArguments) and (period := arguments.checkpoint_period) > 0:
-        given, (base, problem) = arguments.checkpoint_dir, subject.problem()
+        given = arguments.checkpoint_dir
         place = Path("checkpoints" if given is None else given).expanduser()
         kept = [*enumerate(placed.found.notes.generations)][::period]
         for n, one in kept:
-            yield f"{place}/gen_{n:04}.json", _solution(done, layers_of(base, problem, one.best), one.best_ms)
+            yield f"{place}/gen_{n:04}.json", _solution(done, subject.placement(one.best), one.best_ms)
         yield f"{place}/scores.csv", _table(("generation", "score_ms"), [(n, one.best_ms) for n, one in kept])
     if isinstance(arguments, MapElitesArguments):
         archives = {f"step_{steps:06}": elites for steps, elites in placed.found.notes.archives}
@@ -72,8 +74,6 @@ def _log(done: ConfiguredRun, made: Document) -> str:
     out = io.StringIO()
     out.write(render_text(made))
     config, run = done.config, done.placed.run
-    if config.benchmark_solution and done.second is None:
-        out.write("\nThe solution was not measured: no function that measures it was given (--by).\n")
     if config.print_memory_usage:
         peaks = zip(run.cluster.names, run.peaks, strict=True)
         out.write("".join(f"\npeak of device {name}: {peak:,} bytes" for name, peak in peaks) + "\n")
@@ -112,7 +112,7 @@ def _solution(done: ConfiguredRun, layers: Sequence[int], score_ms: float) -> st
 
 def _manifest(done: ConfiguredRun) -> dict[str, Any]:
     """The origin of the artefacts: seed, mode, versions, inputs by hash, counts."""
-    config, found, run = done.config, done.placed.found, done.placed.run
+    config, found, run, single = done.config, done.placed.found, done.placed.run, done.placed.single
     inputs = (config.path, config.net, config.device_graph)
     return {
         "tensortide": tensortide.__version__,
@@ -128,6 +128,8 @@ def _manifest(done: ConfiguredRun) -> dict[str, Any]:
         "peak_bytes": list(run.peaks),
         "bound_ms": found.bound_ms,
         "last_state_score_ms": found.notes.last[1] if found.notes.last else None,
+        "single_device_ms": None if single is None else single.score,
+        "study_score_ms": min(found.score_ms, math.inf if single is None else single.score),
         "measured": done.second.evaluations if done.second else 0,
     }
 
@@ -147,7 +149,7 @@ def _figures(done: ConfiguredRun, made: Document, folder: Path) -> Iterator[Path
             section = Section("history", history.title, blocks=(history,))
             yield render_figure(section.document(made.title), folder / name)
     if isinstance(arguments, MapElitesArguments) and notes.archive:
-        problem = done.placed.subject.problem()[1]
+        problem = done.placed.subject.problem
         whole = (problem.devices, problem.devices, len(problem.edges) + 1)  # cells along each axis of the archive
         sizes = [size if size > 0 else most for size, most in zip(arguments.sizes, whole, strict=True)]
         axes, title = arguments.plot_axes, f"{made.title}: best placement of each kind"

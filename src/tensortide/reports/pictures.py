@@ -81,7 +81,8 @@ class Curve(Block, frozen=True, kw_only=True):
 class Axis(Data, frozen=True):
     """An axis of a Scatter. ``whole``: the value of which a second scale, across from it, shows shares (0: none).
 
-    ``ticks``: the values that have one (empty: round values). ``from_zero``: the axis begins at 0.
+    ``ticks``: the values that have one (empty: round values). ``from_zero``: the axis begins at 0. ``covers``: values
+    that it reaches beside those of the points, as in other panels.
     """
 
     label: str
@@ -90,13 +91,25 @@ class Axis(Data, frozen=True):
     whole: Number = 0
     ticks: tuple[Number, ...] = ()
     from_zero: bool = False
+    covers: tuple[Number, ...] = ()
+
+
+class End(Data, frozen=True):
+    """Place at which a line ends for a reason: ``x``, as high as the line is where it begins, at ``start``. ``below``
+    others end at the same place: its mark stands above theirs."""
+
+    reason: Literal["oom", "thrash"]
+    x: Number
+    start: Number
+    y: Number
+    below: int = 0
 
 
 class Points(Data, frozen=True):
     """Points of a Scatter that belong together; ``joined`` by a line, or by steps that hold until the next x.
 
     ``low`` and ``high`` are the ends of a range around each y, such as that over seeds; ``between`` names it.
-    ``tagged``: figures write the names beside the points.
+    ``tagged``: figures write the names beside the points. On a logarithmic axis a value of 0 is left out.
     """
 
     label: str
@@ -108,6 +121,7 @@ class Points(Data, frozen=True):
     high: tuple[Number | None, ...] = ()
     between: str = ""
     tagged: bool = False
+    end: End | None = None
 
 
 class Range(Data, frozen=True):

@@ -105,6 +105,15 @@ def infeasible(runtime: Runtime, func: Any, shortage: Shortage | None) -> Budget
     )
 
 
+def thrashing(runtime: Runtime, func: Any) -> BudgetInfeasible:
+    """The error for ``func``, whose inputs would be recomputed over and over."""
+    engine = runtime.engine
+    return BudgetInfeasible(
+        f"{func} needs over {engine.most_recomputed:,} ops to be recomputed under a budget of "
+        f"{format_bytes(engine.budget)}: raise it or try another policy. {advice(runtime)}"
+    )
+
+
 def advice(runtime: Runtime, asked_bytes: int = 0) -> str:
     """Ways on from a budget that is too small, when an op has asked for ``asked_bytes``: the search for the least
     budget, the largest that makes sense, and smaller batches."""

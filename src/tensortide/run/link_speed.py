@@ -14,7 +14,7 @@ from tensortide.run.host_memory import host_memory
 from tensortide.run.movers import Mover
 from tensortide.run.tiers import Tier
 from tensortide.run.transfers import CopyEngine, Transfer
-from tensortide.timing.machine import Link
+from tensortide.timing.links import Link
 from tensortide.units import format_bytes
 
 SMALL, LEAST, MOST = 4 << 10, 256 << 10, 64 << 20

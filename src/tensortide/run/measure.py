@@ -32,7 +32,7 @@ from tensortide.run.usage import COUNTED, Usage
 from tensortide.shown import Show
 from tensortide.timelines import Difference, KindTime, TimelineFigures, diff, mean_figures, mean_times, timeline
 from tensortide.timelines.events import Kind
-from tensortide.timing.machine import Link, Machine
+from tensortide.timing.links import Link
 
 if TYPE_CHECKING:
     from tensortide.graph.model import Graph
@@ -137,7 +137,7 @@ def _budgeted(program: Program, budget: Budget, steps: int, plain: bool) -> tupl
     ``plain`` ones to compare with."""
     step = program.build()
     start = results_of(step) if plain else NONE
-    _first(program, step, budget)
+    first_step(program, step, budget)
     gc.collect()
     with budget:
         before_bytes = budget.resident_bytes
@@ -165,7 +165,7 @@ def _budgeted(program: Program, budget: Budget, steps: int, plain: bool) -> tupl
     return found, start, results_of(step, *returned) if plain else start
 
 
-def _first(program: Program, step: Callable[[], Any], budget: Budget) -> None:
+def first_step(program: Program, step: Callable[[], Any], budget: Budget) -> None:
     """The very first step, which creates optimizer state: it departs from a plan of the others, and that is no news.
     One that moves storages is followed as far as that, since otherwise more would be resident than may be."""
     moving = budget.plan is not None and moves(budget.plan)
@@ -239,11 +239,10 @@ def _moved(budget: Budget, graph: Graph, plan: Plan, steps: Sequence[LiveStep]) 
     graph, plan = last.recorded, _along(plan, graph, last.recorded)
     nbytes = max([t.nbytes for step in steps for t in step.transfers if t is not None], default=0)
     links = measured_links(linked(plan), nbytes, budget.offload_dir, str(budget.device))
-    machine = Machine(str(budget.device), {}, links)
     away = sum(int(graph.storages[s].nbytes) for s, place in plan.home.items() if place != DEVICE)
     elsewhere = last.before_bytes + away - timeline(graph, device=device, workspace=False).start_bytes
     serial, room = budget.transfers == "serial", budget.budget_bytes - elsewhere
-    line = _transfers(steps, graph, plan, machine, room, serial=serial)
+    line = _transfers(steps, graph, plan, links, room, serial=serial)
     predicted = replace(line.figures, peak_bytes=line.peak_bytes + elsewhere, evictions=_evictions(line))
     measured = [replace(step.figures, evictions=_evictions(step)) for step in steps]
     return Compared(
@@ -274,12 +273,12 @@ def _evictions(line: Timeline) -> int:
 
 
 def _transfers(
-    steps: Sequence[LiveStep], graph: Graph, plan: Plan, machine: Machine, room_bytes: int, *, serial: bool
+    steps: Sequence[LiveStep], graph: Graph, plan: Plan, links: Sequence[Link], room_bytes: int, *, serial: bool
 ) -> TransferTimeline:
     """Replay ``plan`` with the mean durations of ``steps``, in the room that the budget leaves it if that is enough."""
     durations = _mean_durations(steps)
     play = functools.partial(
-        replay, graph, plan, durations_ns=durations, machine=machine, workspace=steps[-1].workspace, serial=serial
+        replay, graph, plan, durations_ns=durations, links=links, workspace=steps[-1].workspace, serial=serial
     )
     try:
         line = play(budget_bytes=room_bytes)

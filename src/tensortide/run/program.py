@@ -10,12 +10,12 @@ from typing import Any
 
 import torch
 
-from tensortide.errors import TensortideError, WorkloadError
+from tensortide.errors import ProgramFailed, TensortideError, WorkloadError
 
 
 @dataclass(frozen=True, slots=True)
 class Program:
-    """A ``workload`` at its ``settings``; ``target`` is its name in messages. What fails in it is a WorkloadError."""
+    """A ``workload`` at its ``settings``; ``target`` is its name in messages. What fails in it is ProgramFailed."""
 
     target: str
     workload: Callable[..., Any]
@@ -57,7 +57,7 @@ def _failing(what: str) -> Iterator[None]:
     except TensortideError:
         raise
     except Exception as error:
-        raise WorkloadError(f"{what}: {type(error).__name__}: {error}") from error
+        raise ProgramFailed(f"{what}: {type(error).__name__}: {error}") from error
 
 
 def current_device(device: torch.device) -> contextlib.AbstractContextManager[Any]:

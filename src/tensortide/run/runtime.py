@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
-from tensortide.errors import BudgetInfeasible, RunError
+from tensortide.errors import RunError
 from tensortide.plans.remat.policies import Policy
 from tensortide.recorder.torch_compat import HigherOrderOperator, current_graph_task_id
 from tensortide.replays.remat.simulation import OutOfMemory, Thrashing
@@ -30,12 +30,12 @@ from tensortide.run.block import (
 )
 from tensortide.run.composites import Composites, all_strided
 from tensortide.run.copies import keep_result, reading_copies
-from tensortide.run.device import asked_bytes
+from tensortide.run.device import asked_bytes, elsewhere
 from tensortide.run.evicted import read_by, unreadable
 from tensortide.run.execution import Execution
 from tensortide.run.in_flight import InFlight, Listener
 from tensortide.run.interrupts import Interrupts
-from tensortide.run.limit import advice, infeasible
+from tensortide.run.limit import infeasible, thrashing
 from tensortide.run.operators import Operator, generators_of, operator_of, operators
 from tensortide.run.out_of_memory import failed
 from tensortide.run.residence import Residence
@@ -45,7 +45,6 @@ from tensortide.run.threads import take_off, tracing
 from tensortide.run.torch_compat import push_mode
 from tensortide.run.unfilled import covers
 from tensortide.run.writers import any_written_unseen
-from tensortide.units import format_bytes
 
 if TYPE_CHECKING:
     from tensortide.graph import Graph
@@ -158,10 +157,7 @@ class Runtime(Residence):
                 raise
             raise failed(self, getattr(what, "func", what), "it cannot be run again") from error
         except Thrashing:
-            raise BudgetInfeasible(
-                f"{getattr(what, 'func', what)} needs over {self.engine.most_recomputed:,} ops to be recomputed under "
-                f"a budget of {format_bytes(self.engine.budget)}: raise it or try another policy. {advice(self)}"
-            ) from None
+            raise thrashing(self, getattr(what, "func", what)) from None
         finally:
             if collecting:
                 gc.enable()
@@ -221,7 +217,9 @@ class Runtime(Residence):
         if template is None:
             return self._update(operator, args, kwargs, values, held, written, resident)
         call = None
-        if operator.repeatable and (0 not in [value.block.nbytes for value in values] or not self._elsewhere(tensors)):
+        if operator.repeatable and (
+            0 not in [value.block.nbytes for value in values] or not elsewhere(self.device, tensors)
+        ):
             inputs = [None if value in blind else value for value in values] if blind else values
             call = self._recomputable(operator, template, named, inputs, held)
             if operator.random:  # before anything is recomputed
@@ -265,11 +263,6 @@ class Runtime(Residence):
             self.engine.low = resident_bytes
         if self.engine.settings is not None and stale(self.engine.settings):
             self.changed(snapshot())
-
-    def _elsewhere(self, tensors: Sequence[torch.Tensor]) -> bool:
-        """True if more than a number is read from another device. Such an op is not recomputed: it would hold memory
-        that no budget is of, and host memory may change unseen, by a loader that fills it again."""
-        return any(tensor.device != self.device and tensor.numel() > 1 for tensor in tensors)
 
     def _note(
         self,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from tensortide.run.moved_storages import Wait
     from tensortide.run.runtime import Runtime
     from tensortide.run.transfers import Transfer
-    from tensortide.timing.machine import Machine
+    from tensortide.timing.links import Link
 
 KEPT = 64
 """Steps that are remembered at once."""
@@ -94,12 +94,12 @@ class LiveStep(Timeline):
         found = tuple([step for _, step in steps(self.recorded, own, home=self.home, links=links)])
         return Plan(self.recorded.index.digest, (Lane(self.device, found),), self.home)
 
-    def replayed(self, machine: Machine | None = None) -> StorageTimeline:
+    def replayed(self, links: Sequence[Link] | None = None) -> StorageTimeline:
         """The Timeline of ``plan`` with the measured durations. It has the bytes of the graph's storages alone; those
-        of the LiveStep include whatever else the program keeps. ``machine``: the links, of a step that moved storages.
+        of the LiveStep include whatever else the program keeps. ``links``: of a step that moved storages.
         Raises PlanError as ``plan``."""
         times = self.durations_ns
-        return replay(self.recorded, self.plan(), durations_ns=times, workspace=self.workspace, machine=machine)
+        return replay(self.recorded, self.plan(), durations_ns=times, workspace=self.workspace, links=links)
 
 
 def _moves(kinds: Ints) -> Iterator[int]:

@@ -47,12 +47,16 @@ class CountRequest(Request):
     capture: CaptureRequest = CaptureRequest()
     strict: Strict = False
     table: Annotated[str, Opt("The table that a file is counted by.", hidden=True, of=("file",))] = OURS
-    ops: Annotated[bool, Opt("For a file: show a row for every op.", of=("file",))] = False
+    ops: Annotated[
+        bool,
+        Opt("List every op with its inputs, outputs and formulas, then the inputs and parameters.", common=True),
+    ] = False
     domain: DomainRequest = DomainRequest()
     written: FormulaFiles = FormulaFiles()
 
     RULES = (
-        exclusive("symbols", "explain", "missing", "ops"),
+        exclusive("symbols", "explain", "missing"),
+        exclusive("ops", "explain", "missing"),
         exclusive("symbols", "table"),
         *(needs(name, "symbols") for name in ("condition", "values", "limit", "work_limit", "formulas", "latex")),
         *(
@@ -78,7 +82,8 @@ class Unknown(NamedTuple):
 
 
 class Tabulated(NamedTuple):
-    """A file's costs as formulas; ``counted`` are the same in numbers where the table is ours."""
+    """Costs as formulas, op by op, of a ``file`` or a step; ``counted`` are the same in numbers where the table is
+    ours."""
 
     file: str
     table: Table | Comparison
@@ -91,8 +96,8 @@ Counted: TypeAlias = Count | Tabulated | Symbolic | Explained | Unknown
 def answer(asked: CountRequest, say: Say = silent) -> Counted:
     """The costs of the step, or what else is asked for.
 
-    A file is tabulated if the request asks for that, its importer has a table, its graph has loops or its sizes have
-    open symbols: then formulas say more than numbers.
+    A step is tabulated if the request asks for its ops; a file also if its importer has a table, its graph has loops or
+    its sizes have open symbols: then formulas say more than numbers.
     """
     capture = asked.capture
     if asked.domain.symbols:
@@ -107,10 +112,11 @@ def answer(asked: CountRequest, say: Say = silent) -> Counted:
     if isinstance(found, File) and asked.table != OURS:
         return Tabulated(found.path.name, _theirs(found, asked))
     read = opened(found, capture, say, exact=True, strict=asked.strict, durations=False)
-    if isinstance(found, File) and (found.importer.tables or asked.ops or read.graph.loops or _is_open(read, capture)):
+    of_file = isinstance(found, File) and (found.importer.tables or read.graph.loops or _is_open(read, capture))
+    if of_file or asked.ops:
         counted = count(read.graph, strict=asked.strict, resolver=_of_numbers)
         table = table_of(counted, read.symbols or known_sizes(read.graph))
-        return Tabulated(found.path.name, table, counted)
+        return Tabulated(found.path.name if isinstance(found, File) else asked.target, table, counted)
     return count(unrolled(plain(read.graph)), strict=asked.strict, resolver=resolver)
 
 

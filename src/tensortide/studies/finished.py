@@ -14,7 +14,7 @@ from tensortide.errors import OutputError
 from tensortide.file_faults import reading
 from tensortide.version import VERSION
 from tensortide.versioned import Format, Head
-from tensortide.write import check_writable, write_file
+from tensortide.write import check_writable, reason_of, write_file
 
 Result = TypeVar("Result")
 
@@ -32,11 +32,14 @@ class FinishedFile(Generic[Result]):
         form: the format that its head names.
         kind: the type of a result.
         name: the key of a result in its line.
+        sync: have each result on the disk before ``add`` returns, for results that took long.
     """
 
-    def __init__(self, path: str | os.PathLike[str], form: Format, kind: type[Result], name: str) -> None:
+    def __init__(
+        self, path: str | os.PathLike[str], form: Format, kind: type[Result], name: str, *, sync: bool = False
+    ) -> None:
         self.path = check_writable(path)
-        self._form, self._name = form, name
+        self._form, self._name, self._sync = form, name, sync
         self._head = _line(Head(form.tag, form.version, VERSION))
         if self.path.exists() and not self.path.is_file():
             raise form.error(f"{self.path} cannot hold {form.kind}: it is no ordinary file")
@@ -65,7 +68,7 @@ class FinishedFile(Generic[Result]):
         try:
             return os.open(self.path, os.O_RDWR | os.O_APPEND | os.O_CREAT, 0o666)
         except OSError as error:
-            raise OutputError(f"cannot write {self.path}: {error.strerror}.") from error
+            raise OutputError(f"cannot write {self.path}: {reason_of(error)}.") from error
 
     @contextlib.contextmanager
     def _locked(self) -> Iterator[None]:
@@ -128,9 +131,16 @@ class FinishedFile(Generic[Result]):
                 ]
                 if lines:
                     os.ftruncate(self._file, self._read_to)  # an incomplete last line
-                    os.write(self._file, b"".join(lines if self._read_to else [self._head, *lines]))
+                    self._write(b"".join(lines if self._read_to else [self._head, *lines]))
         except OSError as error:
-            raise OutputError(f"cannot write {self.path}: {error.strerror}.") from error
+            raise OutputError(f"cannot write {self.path}: {reason_of(error)}.") from error
+
+    def _write(self, data: bytes) -> None:
+        """Append all of ``data``: a disk that gets full takes a part of it at first."""
+        while data:
+            data = data[os.write(self._file, data) :]
+        if self._sync:
+            os.fsync(self._file)
 
     def __enter__(self) -> FinishedFile[Result]:
         return self

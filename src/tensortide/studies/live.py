@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from tensortide.run.program import Program
 
 _NO_POLICY = "a program runs a plan without a policy"
+_OF_POLICIES = ("compare", "check_writes", "plan", "save_log")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,11 +101,19 @@ class RunRequest(Request):
         Path | None,
         Opt("Write the last step to a file, as it ran, as a plan.", writes=True, common=True, group="Output"),
     ] = None
+    save_log: Annotated[
+        Path | None,
+        Opt(
+            "Write DTR's log of one more step under the budget, which remat simulate reads (.gz: compressed).",
+            writes=True,
+            group="Output",
+        ),
+    ] = None
     compiled: Annotated[bool, Opt("Plan the step and run the plan as one generated program, without a policy.")] = False
 
     RULES = (
-        *(exclusive("least", name) for name in ("budget", "compare", "check_writes", "plan")),
-        *(exclusive("compiled", name, why=_NO_POLICY) for name in ("least", "compare", "check_writes", "plan")),
+        *(exclusive("least", name) for name in ("budget", *_OF_POLICIES)),
+        *(exclusive("compiled", name, why=_NO_POLICY) for name in ("least", *_OF_POLICIES)),
     )
 
     @property
@@ -126,13 +135,15 @@ class RunRequest(Request):
 class Ran:
     """The steps that ran: as ``found``, under a budget those ``compared`` with a simulation if that was asked for.
 
-    ``failed`` is why they are not compared or not written as a plan. ``graph``: the captured step, if there is one.
+    ``failed`` is why they are not compared or not written to files; those that were are ``wrote``. ``graph``: the
+    captured step, if there is one.
     """
 
     found: Least | Measured | MeasuredProgram
     graph: Graph | None
     compared: Compared | None = None
     failed: TensortideError | None = None
+    wrote: tuple[Path, ...] = ()
 
     @property
     def measured(self) -> Measured | MeasuredProgram:
@@ -183,19 +194,26 @@ def _check_plan_alone(asked: RunRequest) -> None:
 def _live(program: Program, asked: RunRequest, graph: Graph | None, say: Say) -> Ran:
     """Run the steps under the budget."""
     from tensortide.run.measure import compared, measured
+    from tensortide.run.repetitions import logged
 
     limit = _budget(asked, graph)
     result = measured(program, limit, asked.steps, plain=asked.plain, progress=say)
     latest, both, failed = limit.steps[-asked.steps :], None, None
+    wrote: list[Path] = []
     try:
         both = compared(limit, latest) if asked.compare else None
         if asked.plan is not None:
             if not latest:
                 raise RunError(f"no plan was written to {asked.plan}: no step ran the ops of the captured one")
             save_plan(latest[-1].plan(), asked.plan)
+            wrote.append(asked.plan)
+        if asked.save_log is not None:
+            say("recording the log of one more step")
+            logged(program, _budget(asked, graph), str(asked.save_log))
+            wrote.append(asked.save_log)
     except TensortideError as error:
         failed = error
-    return Ran(result, graph, both, failed)
+    return Ran(result, graph, both, failed, tuple(wrote))
 
 
 def _budget(asked: RunRequest, graph: Graph | None) -> Budget:

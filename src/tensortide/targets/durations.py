@@ -13,7 +13,7 @@ from tensortide.errors import GraphFileError, RequestError
 from tensortide.graph import unrolled
 from tensortide.importers.door import File, resolve
 from tensortide.importers.imported import Imported
-from tensortide.progress import Say, silent
+from tensortide.progress import Say, detail, silent
 from tensortide.recorder import resolver
 from tensortide.recorder.script import Script
 from tensortide.recorder.target import Workload
@@ -101,6 +101,7 @@ def with_durations(
         durations = predicted_on(graph, row)
         if elsewhere := captured_elsewhere(graph, row):
             durations = msgspec.structs.replace(durations, source=f"{durations.source}, {elsewhere}")
+        detail("assumed", f"times of ops: {durations.source}")
     return replace(step, graph=graph, durations=durations, times=times_of(durations))
 
 

@@ -1,25 +1,38 @@
 """Machines where a verb takes one: those of the catalogue; ``24GB``, a card of that size; ``local``, the CPU at hand;
-``local:cuda``, its GPU; and a JSON file, a device of the user's own."""
+``local:cuda``, its GPU; and a JSON file: a device of the user's own, or a cluster, or ``box.json:gpu0``, one device of
+a cluster."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import logging
+import re
 from collections.abc import Sequence
 from pathlib import Path
+
+import msgspec
 
 from tensortide.errors import RequestError, TensortideError
 from tensortide.timelines.machines import Machines, split
 from tensortide.timing.cards import card
 from tensortide.timing.catalogue import DEFAULT_DEVICE, Device, catalogue, device, meant, named
-from tensortide.timing.collectives.cluster import OF_CATALOGUE, Cluster, LinkRates
+from tensortide.timing.clusters import Cluster, ClusterDevice, load_cluster
+from tensortide.timing.clusters.conversion import cluster_to_nodes
+from tensortide.timing.clusters.file import within
+from tensortide.timing.collectives.nodes import DEVICE_LINK, NIC, OF_CATALOGUE, LinkRates, Nodes
 from tensortide.timing.durations import Platform
+from tensortide.timing.json_file import read_json
 from tensortide.timing.local import NAME, Assumed, Local, local
 from tensortide.timing.own import own_device
 from tensortide.timing.store import installed_software, software_of
 
 LOG = logging.getLogger("tensortide")
+_FILE = re.compile(r"(.+?\.json)(?::(.*))?", re.IGNORECASE)
+_OF_CLUSTERS = frozenset({"devices", "links", "channels", "comm_channels"})
+"""Keys of a cluster file or device graph that no device has."""
+_SHOWN = 8
+"""Devices of a cluster that an error lists."""
 
 
 def is_local(name: str) -> bool:
@@ -29,7 +42,63 @@ def is_local(name: str) -> bool:
 
 def is_file(name: str) -> bool:
     """Tell whether ``name`` is that of a file with a device."""
-    return name.lower().endswith(".json")
+    return _FILE.fullmatch(name) is not None
+
+
+def cluster_in(name: str) -> Cluster | None:
+    """The cluster of the file in ``name``; None for another machine. Raises TensortideError for a file that is
+    wrong."""
+    found = _FILE.fullmatch(name)
+    return None if found is None or not _is_cluster(found[1]) else load_cluster(found[1], row_of=row_named)
+
+
+def _is_cluster(file: str) -> bool:
+    """Tell the file of a cluster from that of a device. Raises TensortideError for one that is no JSON object."""
+    return not read_json(file, dict[str, msgspec.Raw], "a machine").keys().isdisjoint(_OF_CLUSTERS)
+
+
+def _whole(name: str) -> Cluster | None:
+    """The cluster that ``name`` means; None for one device of it, and for another machine."""
+    found = _FILE.fullmatch(name)
+    return None if found is None or found[2] is not None else cluster_in(name)
+
+
+def device_in(name: str) -> ClusterDevice | None:
+    """The device that ``name`` means in the file of a cluster, which may have others; None for another machine.
+
+    Raises RequestError for a file of several of which none is named, and a name that it has not.
+    """
+    found = _FILE.fullmatch(name)
+    cluster = None if found is None else cluster_in(name)
+    if found is None or cluster is None:
+        return None
+    every = {cluster.devices[number].name: cluster.devices[number] for number in cluster.placeable}
+    if found[2] in every:
+        return every[found[2]]
+    if found[2] is None and len(every) == 1:
+        return next(iter(every.values()))
+    known = ", ".join([*every][:_SHOWN]) + ", ..." * (len(every) > _SHOWN)
+    raise RequestError(f"{name}: name one of its devices, as {found[1]}:{next(iter(every))}; they are {known}")
+
+
+def row_named(name: str) -> Device:
+    """The device of a name in the file of a cluster. Raises TensortideError for a name of another cluster."""
+    if not is_file(name):
+        return device_named(full_name(name))
+    if Path(name).exists() and _is_cluster(name):
+        raise TensortideError(f"{name} is a cluster: a device is a name, or a file with the figures of one")
+    return own_device(Path(name))
+
+
+def say_unused_tiers(name: str, cluster: Cluster) -> None:
+    """Say once that nothing moves to the tiers of a cluster, if it has some."""
+    if tiers := {tier.link.name: None for device in cluster.devices for tier in device.tiers}:
+        _warn_once(f"{name}: its tiers ({', '.join(tiers)}) are left out: nothing is offloaded here")
+
+
+@functools.cache
+def _warn_once(text: str) -> None:
+    LOG.warning("%s", text)
 
 
 def in_catalogue(name: str) -> bool:
@@ -53,7 +122,7 @@ def full_name(machine: str) -> str:
 
 
 def strict_name(machine: str) -> str:
-    """The same, of a name that says which device it is. Raises TensortideError for one that is short for several."""
+    """The name as of ``full_name``. Raises TensortideError for one that is short for several of the catalogue."""
     if in_catalogue(machine) and meant(machine)[1]:
         device(machine)  # the error that it is ambiguous
     return full_name(machine)
@@ -69,7 +138,7 @@ def device_named(name: str) -> Device:
     if size := card(name):
         raise RequestError(f"{size.no_time}. A size is enough for fit, report, count, memory, capture and draw.")
     if is_file(name):
-        return own_device(Path(name))
+        return own_device(Path(name)) if (found := device_in(name)) is None else found.as_row
     return _here(name.partition(":")[2])[0] if is_local(name) else device(name)
 
 
@@ -80,15 +149,32 @@ def machines_of(text: str, *, strict: bool = False, rates: LinkRates = OF_CATALO
     Raises TensortideError for several whose links nobody knows, which names the option that gives them.
     """
     counts, name = split(text)
+    cluster = cluster_in(name) if is_file(name) else None
+    if cluster is not None:
+        if counts != (1, 1) or rates != OF_CATALOGUE:
+            option = "a number of devices" if counts != (1, 1) else " or ".join((DEVICE_LINK, NIC))
+            raise RequestError(f"{text}: {option} goes with devices of the catalogue: the file has its own")
+        say_unused_tiers(name, cluster)
+        if len(cluster.placeable) > 1 and _whole(name) is not None:
+            with within(text):
+                nodes = cluster_to_nodes(cluster)
+            return Machines(text, nodes.device, nodes.devices_per_node, nodes.count, wired=nodes)
     if is_local(name) and counts != (1, 1):
         raise RequestError(f"{text}: {NAME} is one machine; name a device of the catalogue to ask for several")
     found = Machines(text, device_named(strict_name(name) if strict else full_name(name)), *counts, rates)
     if found.size > 1:
-        found.cluster  # noqa: B018  # the error of a rate that nobody knows
+        found.joined  # noqa: B018  # the error of a rate that nobody knows
     return found
 
 
-def say_wiring(nodes: Cluster) -> None:
+def one_of(text: str) -> str:
+    """The name of one device of the machines that ``text`` means."""
+    name = split(text)[1]
+    cluster = _whole(name)
+    return full_name(name if cluster is None else f"{name}:{cluster.devices[cluster.placeable[0]].name}")
+
+
+def say_wiring(nodes: Nodes) -> None:
     """Say how several devices are wired, unless any two are joined by a switch."""
     if nodes.size > 1 and nodes.wiring != "switched":
         LOG.info("%s", nodes.about)
@@ -109,7 +195,7 @@ def kernels_of(name: str) -> str | None:
     if in_catalogue(name):
         return name
     if is_file(name):
-        return _alike(own_device(Path(name)))
+        return _alike(device_named(name))
     machine = _here(name.partition(":")[2])[1]
     if machine.device != "cpu":
         with contextlib.suppress(TensortideError):  # the catalogue does not know every device
@@ -122,7 +208,8 @@ def _alike(own: Device) -> str | None:
     else the default; None for a CPU."""
     if own.kind == "cpu":
         return None
-    return next((each.name for each in catalogue() if own.arch and each.arch == own.arch), DEFAULT_DEVICE)
+    alike = [each.name for each in catalogue() if own.arch and each.arch == own.arch]
+    return own.name if own.name in alike else next(iter(alike), DEFAULT_DEVICE)
 
 
 def software_on(row: Device) -> str | None:

@@ -13,7 +13,7 @@ from tensortide.graph.plain import plain
 from tensortide.importers import built
 from tensortide.importers.door import Built, File, resolve
 from tensortide.importers.imported import Imported
-from tensortide.progress import Say, silent
+from tensortide.progress import Say, detail, silent
 from tensortide.recorder import capture
 from tensortide.recorder.script import Script, announced, capture_script
 from tensortide.recorder.target import Scalar, Workload, parse_settings
@@ -51,6 +51,11 @@ def opened(
         asked.require_full_names()
     # A script is run again only for --strict, which asks whether what it read decides its step.
     step = _opened(found, asked, say, exact=exact, compare=strict, reading=reading)
+    for assumption in step.graph.meta.assumptions:
+        detail("assumed", assumption)
+    given = {setting.rpartition("=")[0].strip() for setting in asked.set}
+    for name in sorted(step.symbols.keys() - given):
+        detail("assumed", f"{name}={step.symbols[name]}, which is the file's own: --set gives another")
     if strict:
         require_certain(step.graph)
     return step

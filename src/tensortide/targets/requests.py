@@ -19,9 +19,9 @@ from tensortide.targets.reading import SHARED, ReadingRequest
 from tensortide.timelines.machines import split
 from tensortide.timing.cards import Card, card
 from tensortide.timing.catalogue import DEFAULT_DEVICE
-from tensortide.timing.collectives.cluster import DEVICE_LINK, NIC, LinkRates
+from tensortide.timing.collectives.nodes import DEVICE_LINK, NIC, LinkRates
+from tensortide.timing.links import rate
 from tensortide.timing.local import NAME
-from tensortide.timing.machine import rate
 
 TARGET = (
     "A built-in example (gpt2), file.py:function, package.module:function, the command of a training script after -- "
@@ -120,8 +120,9 @@ class CaptureRequest(Request):
         tuple[str, ...],
         Opt(
             "GPU or CPU to answer for: t4, h100, ... (tensortide time --list has all); 24GB, a GPU of that size, "
-            f"without times; {NAME}, this machine as tensortide time calibrate measured it; or a JSON file. Times are "
-            f"predicted for {DEFAULT_DEVICE} by default. fit and time take several.",
+            f"without times; {NAME}, this machine as tensortide time calibrate measured it; or a JSON file: figures of "
+            "your own, or a cluster, of which box.json:gpu0 is one device (docs/machines.md). Times are predicted for "
+            f"{DEFAULT_DEVICE} by default. fit and time take several.",
             "--machine",
             common=True,
             value="NAME",
@@ -279,12 +280,14 @@ class LinkRatesRequest(Request):
         """The rates that are given."""
         return LinkRates(self.device_link, self.nic)
 
-    def require_several(self, devices: int) -> None:
-        """Raise RequestError for rates of links of one device, which has none."""
+    def require_several(self, devices: int, nodes: int = 2) -> None:
+        """Raise RequestError for rates of links of one device, which has none, or of NICs within one node."""
         if devices == 1 and (given := self.given()):
             raise RequestError(
                 f"{given[0].name} goes with several devices, as --machine 4xh100-sxm: one has no such link"
             )
+        if nodes == 1 and self.nic is not None:
+            raise RequestError(f"{NIC} goes with several nodes, as --machine 2x8xh100-sxm: nothing leaves one")
 
 
 @dataclass(frozen=True, kw_only=True)

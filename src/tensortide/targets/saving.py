@@ -47,6 +47,11 @@ class G10Request(Request):
     with_times: Annotated[bool, Opt("With --g10: put the time of each kernel into kernels.config.")] = False
     order: Annotated[Order, Opt("With --g10: order of periods in TensorPeriodLog.", "--period-order")] = "creation"
 
+    log_suffix: Annotated[
+        str,
+        Opt("With --g10: text behind the name of the folder in the names of the two logs (-run2).", value="SUFFIX"),
+    ] = ""
+
     def folder(self, target: str, output: Path | None) -> Path | None:
         """The folder to write to; None if the output is one file. Raises RequestError for options without one."""
         found = self.g10
@@ -67,6 +72,7 @@ class G10Request(Request):
             with_times=self.with_times,
             order=self.order,
             formats=self.formats,
+            log_suffix=self.log_suffix,
         )
 
 

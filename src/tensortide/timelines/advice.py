@@ -14,7 +14,7 @@ import msgspec
 
 from tensortide.graph.effects import blind_slots, draws_random, only_allocates
 from tensortide.timelines.idle import Idleness
-from tensortide.timing.machine import Link
+from tensortide.timing.links import Link
 
 CHAIN = 16
 """Most ops that are recomputed for one storage."""

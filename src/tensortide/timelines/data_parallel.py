@@ -11,7 +11,7 @@ from tensortide.graph.model import Graph, Phase, Role
 from tensortide.shown import Show
 from tensortide.timelines.events import Events, Kind
 from tensortide.timelines.step import StepTimeline
-from tensortide.timing.collectives import COLLECTIVES, Cluster, predict_collective
+from tensortide.timing.collectives import COLLECTIVES, Nodes, predict_collective
 from tensortide.timing.estimates import UNKNOWN, Estimate
 
 BUCKET_BYTES = 25 * 2**20
@@ -63,19 +63,19 @@ class Exchange(NamedTuple):
 NO_EXCHANGE = Exchange(0, 0, Estimate(), 0)
 
 
-def gradient_exchange(line: StepTimeline, cluster: Cluster, bucket_bytes: int = BUCKET_BYTES) -> Exchange:
-    """All-reduce the gradients of ``line`` among all devices of ``cluster``, in the order in which they are ready.
+def gradient_exchange(line: StepTimeline, nodes: Nodes, bucket_bytes: int = BUCKET_BYTES) -> Exchange:
+    """All-reduce the gradients of ``line`` among all devices of ``nodes``, in the order in which they are ready.
 
     A bucket starts when its last gradient is there and the bucket before is done. Nothing is exchanged by one device,
     and by a step without gradients.
     """
     graph = line.recorded
-    if cluster.size == 1:
+    if nodes.size == 1:
         return NO_EXCHANGE
     buckets = _buckets(_ready(graph, line), bucket_bytes)
     if not buckets:
         return NO_EXCHANGE
-    times = [predict_collective("all_reduce", size, cluster.size, cluster).estimate for _, size in buckets]
+    times = [predict_collective("all_reduce", size, nodes.size, nodes).estimate for _, size in buckets]
     last = graph.index.backward_end - 1
     end = int(line.run_start_ns[last] + line.run_ns[last])
     ready = [at for at, _ in buckets]
@@ -130,8 +130,8 @@ def buckets_of(
     return found + [bucket for bucket in reversed(left.values()) if bucket]
 
 
-def recorded_exchange(graph: Graph, cluster: Cluster) -> tuple[Exchange, dict[int, Estimate]]:
-    """Predict the collectives that ``graph`` was captured with, among all devices of ``cluster``: none is hidden.
+def recorded_exchange(graph: Graph, nodes: Nodes) -> tuple[Exchange, dict[int, Estimate]]:
+    """Predict the collectives that ``graph`` was captured with, among all devices of ``nodes``: none is hidden.
 
     Also returns the time of each op; one whose kind is not known is an unknown time.
     """
@@ -141,7 +141,7 @@ def recorded_exchange(graph: Graph, cluster: Cluster) -> tuple[Exchange, dict[in
         if moves_data(op.name):
             kind, size = kind_of(op.name), payload_bytes(op)
             nbytes += size
-            times[op.index] = UNKNOWN if kind is None else _collective(kind, size, cluster)
+            times[op.index] = UNKNOWN if kind is None else _collective(kind, size, nodes)
     waits = tuple((op + 1, round(time.time_ns)) for op, time in times.items())
     whole = sum(times.values(), Estimate())
     ends = round(whole.low_ns), round(whole.high_ns)
@@ -170,10 +170,10 @@ def with_exchange(line: StepTimeline, exchange: Exchange) -> tuple[Events, tuple
     return replace(events, start_ns=events.start_ns + later, end_ns=events.end_ns + later), runs
 
 
-def _collective(kind: str, nbytes: int, cluster: Cluster) -> Estimate:
+def _collective(kind: str, nbytes: int, nodes: Nodes) -> Estimate:
     row = COLLECTIVES[kind]
-    ranks = 2 if row.joins_two else cluster.size
-    return predict_collective(kind, row.padded(nbytes, ranks), ranks, cluster).estimate
+    ranks = 2 if row.joins_two else nodes.size
+    return predict_collective(kind, row.padded(nbytes, ranks), ranks, nodes).estimate
 
 
 class _Ready(NamedTuple):

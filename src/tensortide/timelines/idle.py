@@ -19,7 +19,7 @@ from tensortide.graph.roles import WORKSPACE
 from tensortide.shown import Show, Shown
 from tensortide.timelines.intervals import Interval, Life, Mode, live_bytes, liveness
 from tensortide.timelines.timeline import StorageTimeline, timeline
-from tensortide.timing.machine import Link
+from tensortide.timing.links import Link
 
 if TYPE_CHECKING:
     from tensortide.memory.lifetimes import Ints

@@ -20,8 +20,8 @@ from tensortide.shown import Show
 from tensortide.timelines.data_parallel import NO_EXCHANGE, Exchange, Exposed, gradient_exchange, recorded_exchange
 from tensortide.timelines.step import Launch, StepTimeline, step_timeline
 from tensortide.timing.catalogue import Device, meant
-from tensortide.timing.collectives import Cluster
-from tensortide.timing.collectives.cluster import LinkRates
+from tensortide.timing.collectives import Nodes
+from tensortide.timing.collectives.nodes import LinkRates
 from tensortide.timing.durations import Durations
 from tensortide.timing.estimate import estimate
 from tensortide.timing.estimates import BOUNDS, Estimate, Provenance
@@ -41,13 +41,14 @@ _NO_COUNT = re.compile(r"[-+]?[\d.,_]+x", re.IGNORECASE)
 @dataclass(frozen=True)
 class Machines:
     """Devices of one kind: ``nodes`` of ``per_node`` each. ``text`` is how they were asked for; ``rates`` are
-    those of their links that are given in place of the catalogue's."""
+    those of their links that are given in place of the catalogue's, ``wired`` the nodes of a file."""
 
     text: str
     device: Device
     per_node: int = 1
     nodes: int = 1
     rates: LinkRates = LinkRates()
+    wired: Nodes | None = None
 
     @property
     def size(self) -> int:
@@ -56,12 +57,12 @@ class Machines:
 
     def __str__(self) -> str:
         counts = f"{self.nodes} x " * (self.nodes > 1) + f"{self.per_node} x " * (self.size > 1)
-        return f"{counts}{self.device.name}"
+        return f"{counts}{self.device.name}" + ("" if self.wired is None else f" ({self.wired.name})")
 
     @cached_property
-    def cluster(self) -> Cluster:
-        """The same, joined by their links."""
-        return self.rates.cluster(self.device, self.per_node, self.nodes)
+    def joined(self) -> Nodes:
+        """The same with their links."""
+        return self.wired or self.rates.nodes_of(self.device, self.per_node, self.nodes)
 
 
 def machines(text: str) -> Machines:
@@ -180,12 +181,12 @@ def step_on(
     """
     durations = durations or estimate(graph, where.device, resolver=resolver)
     if where.size > 1 and any(moves_data(op.name) for op in graph):
-        exchange, times = recorded_exchange(graph, where.cluster)
+        exchange, times = recorded_exchange(graph, where.joined)
         line = step_timeline(graph, with_times(durations, dict.fromkeys(times, Estimate())), where.device, launch)
         durations = with_times(durations, times)
     else:
         line = step_timeline(graph, durations, where.device, launch)
-        exchange = gradient_exchange(line, where.cluster) if where.size > 1 else NO_EXCHANGE
+        exchange = gradient_exchange(line, where.joined) if where.size > 1 else NO_EXCHANGE
     return MachineStep(graph, where, durations, line, exchange, peak_ns(graph, where.device, resolver))
 
 

@@ -14,7 +14,7 @@ from tensortide.timing.durations import (
     save_durations,
 )
 from tensortide.timing.estimate import estimate
-from tensortide.timing.machine import LINKS, Link, Machine, MachineDevice, Roof, link, machine
+from tensortide.timing.links import LINKS, Link, link
 
 __all__ = [
     "DEFAULT_DEVICE",
@@ -22,11 +22,8 @@ __all__ = [
     "Device",
     "Durations",
     "Link",
-    "Machine",
-    "MachineDevice",
     "Measurement",
     "Platform",
-    "Roof",
     "Sample",
     "beside",
     "catalogue",
@@ -35,6 +32,5 @@ __all__ = [
     "identity",
     "link",
     "load_durations",
-    "machine",
     "save_durations",
 ]

@@ -38,6 +38,8 @@ def read_json(path: str | os.PathLike[str], kind: type[Record], what: str, *, cl
         raise TensortideError(f"{path}: cannot be read as {what}: {error.strerror}.") from None
     except ValueError as error:  # a path that no file can have
         raise TensortideError(f"{str(path)!r}: {error}.") from None
+    if text.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise TensortideError(f"{path}: it is in UTF-16: save it in UTF-8.")
     try:
         with reading(path):
             content = refuse_repeated_keys(path, text)

@@ -1,4 +1,4 @@
-"""The lock of a measurement: two processes that measure one device at once would measure each other."""
+"""The lock of a measurement, and of an experiment: two processes that measure at once would measure each other."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ def only_one(path: Path, what: str) -> Iterator[None]:
     try:
         import fcntl
     except ImportError:
+        _opened(path).close()
         yield
         return
     with contextlib.ExitStack() as opened:
@@ -40,9 +41,11 @@ def only_one(path: Path, what: str) -> Iterator[None]:
                 break
             if _is_there(path, file):
                 break  # else its last owner deleted it meanwhile
-        file.truncate(0)
-        file.write(f"process {os.getpid()} on {platform.node()}, since {datetime.datetime.now().astimezone():%H:%M:%S}")
-        file.flush()
+        since = f"{datetime.datetime.now().astimezone():%H:%M:%S}"
+        with contextlib.suppress(OSError):  # a full disk: it is held, if without a name
+            file.truncate(0)
+            file.write(f"process {os.getpid()} on {platform.node()}, since {since}")
+            file.flush()
         try:
             yield
         finally:

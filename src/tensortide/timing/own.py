@@ -43,11 +43,6 @@ def own_device(path: Path) -> Device:
         {"name": "H100 NVL", "like": "H100-PCIe-80GB", "memory_gbytes": 94, "memory_gbytes_per_s": 3938}
     """
     given = _read(path)
-    if "devices" in given:
-        raise TensortideError(
-            f"{path} is a cluster of devices (docs/machines.md), which place takes; this takes one device: its name in "
-            "the catalogue or a file of its figures; time and scale also take several of one, as 4xh100-sxm"
-        )
     try:
         found = described(given)
     except TensortideError as error:

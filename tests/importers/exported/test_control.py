@@ -89,7 +89,7 @@ def both(program: torch.export.ExportedProgram, path: Path) -> Graph:
     return graph
 
 
-@pytest.mark.parametrize("name", some_slow(LOOPS, {"scan"}))
+@pytest.mark.parametrize("name", some_slow(LOOPS, {"map_impl", "scan"}))
 def test_a_loop_of_known_length_counts_its_body_so_often(tmp_path: Path, name: str) -> None:
     run, inputs, expected = LOOPS[name]
     graph = both(exported(run, *inputs), tmp_path / "loop.pt2")

@@ -43,7 +43,7 @@ def test_products_and_parameters_of_a_file_are_those_derived(reference: Path, na
     assert counted.total.cost.active_macs == expected.get("active_macs", counted.total.macs)
 
 
-@pytest.mark.parametrize("name", some_slow(NAMES, {"resnet18_w8"}))
+@pytest.mark.parametrize("name", some_slow(NAMES, {"gpt2_2l", "resnet18_w8"}))
 def test_a_program_in_memory_is_the_one_in_the_file(reference: Path, name: str) -> None:
     file = truth(reference, name)["file"]
     of_file, of_program = opened(file), opened(torch.export.load(file))

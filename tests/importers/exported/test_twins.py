@@ -20,8 +20,8 @@ from tensortide.examples import find
 from tests.examples.tiny import TINY
 from tests.importers.exported.archives import opened, saved
 
-FAST = ("mlp", "gpt2", "lstm")
-SLOW = ("vit", "alexnet", "vgg", "mobilenet_v2", "bert", "llama", "mixtral", "transformer", "gru", "word_lm",
+FAST = ("mlp", "lstm")
+SLOW = ("gpt2", "vit", "alexnet", "vgg", "mobilenet_v2", "bert", "llama", "mixtral", "transformer", "rnn_lm", "word_lm",
         "hf_gpt2", "hf_llama", "hf_bert", "hf_vit", "hf_t5")  # fmt: skip
 TRAINED = ("mlp", "gpt2")
 

@@ -32,7 +32,7 @@ def _folder(reference: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.parametrize("verb", some_slow(COMMANDS, {"metrics", "time", "plan"}))
+@pytest.mark.parametrize("verb", some_slow(COMMANDS, {"metrics", "report", "time", "plan"}))
 def test_a_verb_that_runs_nothing_takes_a_program(capsys: Capsys, verb: str) -> None:
     assert run(capsys, verb, "gpt2.pt2", *COMMANDS[verb])
 

@@ -155,12 +155,21 @@ def test_times_that_are_no_whole_nanoseconds(tmp_path: Path) -> None:
 def test_parquet(tmp_path: Path) -> None:
     made = read_trace(write_trace(tmp_path))
     if importlib.util.find_spec("pyarrow") is None:
-        with pytest.raises(MissingExtra, match="writing Parquet needs PyArrow: pip install pyarrow"):
+        with pytest.raises(MissingExtra, match=r"writing Parquet needs PyArrow: pip install 'tensortide\[parquet\]'"):
             write_liveness_files(made, tmp_path / "out" / "run", formats=("parquet",))
         assert not (tmp_path / "out").exists()
         return
     paths = write_liveness_files(made, tmp_path / "out" / "run", formats=("parquet",))
     assert all(path.read_bytes()[:4] == b"PAR1" for path in paths)
+
+
+def test_the_names_of_logs_can_have_a_suffix(tmp_path: Path) -> None:
+    made = read_trace(write_trace(tmp_path))
+    names = {path.name for path in write_liveness_files(made, tmp_path / "out" / "run", log_suffix="-2")}
+    logs = {"run-2_TensorPeriodLog.py", "run-2_NNMemConsumptionLog.py"}
+    assert names == {"kernels.config", "tensors.config", "liveness_analysis.config", *logs}
+    with pytest.raises(OutputError, match="'a/b' is no part of a file's name"):
+        write_liveness_files(made, tmp_path / "other" / "run", log_suffix="a/b")
 
 
 def test_what_cannot_be_written(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from tensortide.graph import Graph, Phase, Role, unrolled
 from tensortide.importers.onnx.rules.derived import OPTIMIZERS
 from tests.importers.onnx.models import model, truth
 from tests.importers.onnx.twins import TWINS, captured, exported
+from tests.marks import some_slow
 
 TRUTH = truth()
 
@@ -37,7 +38,7 @@ input of a normalization and what a ReLU wrote in place of, we save each tensor 
 Transpose is a copy in ONNX, of heads and of weights that the exporter has not folded; in PyTorch it is a view."""
 
 
-@pytest.mark.parametrize("name", TWINS)
+@pytest.mark.parametrize("name", some_slow(TWINS, ["decoder", "resnet"]))
 def test_products_parameters_and_activations_are_those_of_the_torch_twin(name: str) -> None:
     found, twin = tensortide.open(exported(name), train=True).graph, captured(name)
     ours, theirs = count(found, strict=True), count(twin)

@@ -24,9 +24,11 @@ def said(a: dict[str, Any], b: dict[str, Any]) -> str:
     [
         ({"doubled": 3}, "blocks.3.mlp doubled in FLOPs, mostly fc"),
         ({"blocks": 5}, "blocks.4 was added"),
-        ({"blocks": 6}, "blocks.[4-5] were added"),
+        pytest.param({"blocks": 6}, "blocks.[4-5] were added", marks=pytest.mark.slow),
         ({"blocks": 3}, "blocks.3 was removed"),
-        ({"batch": 16}, "batch 8 → 16; all modules scale alike. Whole step: FLOPs +9"),
+        pytest.param(
+            {"batch": 16}, "batch 8 → 16; all modules scale alike. Whole step: FLOPs +9", marks=pytest.mark.slow
+        ),
         ({"dtype": "bfloat16"}, "dtype float32 → bfloat16; all modules scale alike. Whole step: peak memory -"),
         ({"checkpointed": True}, "B recomputes "),
         ({"wrapped": True}, "1 module has another name ((root) → model)"),

@@ -128,7 +128,7 @@ class SlowRun:
         for queue, waiting in self.queues.items():
             if (SEND, queue) not in self.running and waiting:
                 send = waiting.pop(0)
-                lane = self.step.cluster.lanes[send.way[0]]
+                lane = self.step.cluster.wires[send.way[0]]
                 self.running[SEND, queue] = Running(now, lane.transfer_ns(self.values[send.value].nbytes), send)
         for d, buckets in self.buckets.items():
             if (EXCHANGE, d) not in self.running and buckets and all(map(self._ready, buckets[0])):
@@ -195,7 +195,7 @@ class SlowRun:
 
     def _arrive(self, send: Send, start: int, now: int) -> None:
         self.sends.append((send.value, send.way[0], start, now))
-        if self.step.cluster.lanes[send.way[0]].source == self.home[self.values[send.value].storage]:
+        if self.step.cluster.wires[send.way[0]].source == self.home[self.values[send.value].storage]:
             self.met.add(("left", send.value, send.target))
         if len(send.way) > 1:
             self._enqueue(send._replace(way=send.way[1:]))

@@ -17,7 +17,7 @@ from tensortide.placements.graphs.simulate import Simulated
 from tensortide.placements.search.best import Best
 from tensortide.timing.catalogue import Device, device
 from tensortide.timing.clusters import Channel, Cluster, ClusterDevice, both_ways, joined
-from tensortide.timing.machine import Link
+from tensortide.timing.links import Link
 from tests.examples.tiny import TINY
 from tests.graphs import Builder
 
@@ -152,7 +152,7 @@ def _transfers(run: Simulated) -> tuple[dict[int, list[int]], dict[tuple[int, in
     columns = (run.sent, run.send_lane, run.send_target, run.send_start_ns, run.send_end_ns)
     for value, lane, target, begin, finish in zip(*(column.tolist() for column in columns), strict=True):
         by_queue[step.cluster.queues[lane]].append((begin, finish))
-        hop = step.cluster.lanes[lane]
+        hop = step.cluster.wires[lane]
         record = step.values.values[value]
         assert finish - begin == hop.transfer_ns(record.nbytes)
         if hop.source == run.place[step.units.home[record.storage]]:

@@ -11,7 +11,7 @@ import tensortide
 from tensortide.parallelism.shards import Shard
 from tensortide.placements.graphs import PlaceOptions, place
 from tensortide.placements.graphs.auto_shards import auto_shards
-from tensortide.timing.machine import Link
+from tensortide.timing.links import Link
 from tests.placements.graphs.steps import BRIEF, cluster
 
 FAST = Link("fast", Fraction(600 * 10**9), 1_000)

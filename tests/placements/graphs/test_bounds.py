@@ -17,7 +17,7 @@ from tensortide.placements.graphs.schedules import ScheduleName
 from tensortide.placements.graphs.tables import step_of
 from tensortide.placements.graphs.units import units_of
 from tensortide.timing.clusters import joined
-from tensortide.timing.machine import Link
+from tensortide.timing.links import Link
 from tests.placements.graphs.steps import FREE, captured, cluster, pipeline, pipeline_ns
 
 

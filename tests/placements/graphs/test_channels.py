@@ -20,7 +20,7 @@ from tensortide.placements.graphs.replicas import replica_groups
 from tensortide.placements.graphs.schedules import MicroBatchSchedule
 from tensortide.placements.graphs.simulate import Simulated, Simulator
 from tensortide.placements.graphs.tables import Step, step_of
-from tensortide.timing.machine import Link
+from tensortide.timing.links import Link
 from tests.graphs import Builder
 from tests.placements.graphs.slow_events import SlowRun
 from tests.placements.graphs.steps import cluster, clusters, line
@@ -152,7 +152,7 @@ def test_groups_on_one_channel_have_a_part_of_its_rate() -> None:
     two rings."""
     machine = on_one(cluster(4), duplex=False)
     groups, apart = replica_groups(machine, 2), replica_groups(cluster(4), 2)
-    rates = [[float(lane.bytes_per_s) / 1e9 for lane in each.cluster.lanes] for each in (groups, apart)]
+    rates = [[float(lane.bytes_per_s) / 1e9 for lane in each.cluster.wires] for each in (groups, apart)]
     assert rates == [[12.5, 12.5], [25, 25]]
     assert groups.channels == (SharedChannel({0: 2}, {0: 2, 1: 2}),)
     assert apart.channels == ()
@@ -162,7 +162,7 @@ def test_groups_on_one_channel_have_a_part_of_its_rate() -> None:
 def test_the_channels_of_a_ring_are_those_that_others_pass() -> None:
     first = replica_groups(on_one(cluster(4), (0, 1), (0, 2)), 2)  # the first device has one channel for both
     assert first.channels == (SharedChannel({0: 1}, {0: 1}), SharedChannel({1: 1}, {0: 1}))
-    assert [float(lane.bytes_per_s) for lane in first.cluster.lanes] == [25e9, 25e9]
+    assert [float(lane.bytes_per_s) for lane in first.cluster.wires] == [25e9, 25e9]
     between = replica_groups(on_one(cluster(4), (0, 2), (1, 3)), 2)  # the groups have one channel between them
     assert between.channels == (SharedChannel({}, {0: 1, 1: 1}),) * 2
     apart = replica_groups(on_one(cluster(4), (0, 2)), 2)

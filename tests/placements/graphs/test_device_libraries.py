@@ -19,7 +19,7 @@ from tensortide.placements.graphs import PlacedStep, PlaceOptions, Ready, placed
 from tensortide.timelines import timeline
 from tensortide.timing.catalogue import device
 from tensortide.timing.clusters import Cluster, joined
-from tensortide.timing.machine import link
+from tensortide.timing.links import link
 
 A100, H100, T4 = 8_519_680, 32 << 20, 8_519_680
 """Bytes of one workspace, as PyTorch has them."""

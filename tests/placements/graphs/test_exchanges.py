@@ -33,9 +33,9 @@ from tensortide.run.placed.exchange import combined, reduction
 from tensortide.studies.scale.stage import added_exchange_ns, stage
 from tensortide.timelines.data_parallel import FIRST_BUCKET_BYTES
 from tensortide.timing.collectives import COLLECTIVES
-from tensortide.timing.collectives import cluster as node
+from tensortide.timing.collectives import nodes_of as node
 from tensortide.timing.durations import Durations, identity
-from tensortide.timing.machine import Link
+from tensortide.timing.links import Link
 from tests.examples.tiny import TINY
 from tests.placements.graphs.steps import BRIEF, GPU, cluster
 
@@ -125,6 +125,13 @@ def assert_beside(found: PlacedStep) -> None:
     assert found.bounds.best_ms * 1e6 <= found.step_ns
     check_lanes(found.plan, graph)
     assert follow(found.ready, found.plan).makespan_ns == found.step_ns
+
+
+def test_levels_leave_out_the_workspace_of_exchanges_beside_compute_as_peaks_do() -> None:
+    ops = len(on_groups(wide()).ready.graph)
+    found = on_groups(wide(), workspace=[1 << 26] * ops)
+    assert any(found.exchange_runs)
+    assert [int(level.level.max()) for level in found.timeline.levels] == list(found.simulated.peak_bytes)
 
 
 def at_start(found: PlacedStep, device: int) -> int:

@@ -24,7 +24,7 @@ from tensortide.placements.search.simple import Exhaustive
 from tensortide.reports.sections.placed_step import section
 from tensortide.timing.catalogue import device
 from tensortide.timing.clusters import Channel, Cluster, ClusterDevice, ClusterLink
-from tensortide.timing.machine import link
+from tensortide.timing.links import link
 from tests.graphs import Builder
 from tests.placements.graphs.steps import captured, cluster
 from tests.reports.sections.test_placed_step import notes
@@ -65,26 +65,26 @@ def test_reads_by_the_host_are_pinned_alone(by: By) -> None:
     assert units.names == ("a", "b host", "b")
     assert (units.of_op, units.hosts) == ((0, 0, 1, 2), (1,))
     assert pinned(units, {}, 2, ["x", "y", "cpu"]) == {1: 2}
-    assert pinned(units, {"": 1}, 2, ["x", "y", "cpu"]) == {0: 1, 1: 2, 2: 1}
+    assert pinned(units, {"": "y"}, 2, ["x", "y", "cpu"]) == {0: 1, 1: 2, 2: 1}
 
 
 @pytest.mark.parametrize("by", ["module", "closure"])
 def test_without_a_cpu_a_read_stays_with_what_makes_its_value(by: By) -> None:
     units = units_of(reading(), Grouping(by))
     assert (units.of_op, units.hosts) == ((0, 0, 0, 1), ())
-    assert pinned(units, {"a": 0}, None, ["x"]) == {0: 0}
+    assert pinned(units, {"a": "x"}, None, ["x"]) == {0: 0}
 
 
 def test_pins_that_contradict_each_other_name_the_ops() -> None:
     units = units_of(reading(), host=True)
     with pytest.raises(TensortideError, match=r"only the host runs pins unit 'b host' to cpu.* 2 \(aten._local_scalar"):
-        pinned(units, {"b host": 0}, 2, ["x", "y", "cpu"])
+        pinned(units, {"b host": "x"}, 2, ["x", "y", "cpu"])
     with pytest.raises(TensortideError, match=r"'a' is pinned to y, but '' pins unit 'a' to x"):
-        pinned(units, {"": 0, "a": 1}, None, ["x", "y"])
+        pinned(units, {"": "x", "a": "y"}, None, ["x", "y"])
     with pytest.raises(TensortideError, match="no unit is called 'c'"):
-        pinned(units, {"c": 0}, None, ["x"])
-    with pytest.raises(TensortideError, match="device 3 of 1"):
-        pinned(units, {"a": 3}, None, ["x"])
+        pinned(units, {"c": "x"}, None, ["x"])
+    with pytest.raises(TensortideError, match="a unit is pinned to 'z'; the devices are x"):
+        pinned(units, {"a": "z"}, None, ["x"])
 
 
 def test_ops_that_only_make_the_host_wait_run_on_devices() -> None:

@@ -14,7 +14,7 @@ from tensortide.placements.graphs import load_cluster
 from tensortide.placements.graphs.measured_links import links_meant, new_cluster
 from tensortide.timing import device
 from tensortide.timing.catalogue import Device
-from tensortide.timing.machine import Link
+from tensortide.timing.links import Link
 
 MEASURED = Link("host", Fraction(12 * 10**9), 7_500, "measured", Fraction(20 * 10**9))
 """12 GB/s out of the device to the host, 20 GB/s into it."""
@@ -29,7 +29,7 @@ def speeds(path: Path) -> dict[tuple[str, str], tuple[float, int]]:
     names = [one.name for one in cluster.devices]
     return {
         (names[lane.source], names[lane.target]): (float(lane.bytes_per_s) / 1e9, lane.link.latency_ns)
-        for lane in cluster.lanes
+        for lane in cluster.wires
     }
 
 
@@ -49,7 +49,7 @@ def replaced(folder: Path, links: list[dict[str, Any]], *between: str) -> dict[t
         [PEERS, {"between": ["*"], "link": "pcie4"}],
         [
             {"between": ["gpu*"], "link": "300GB/s,2us"},
-            {"between": ["*"], "link": "1GB/s"},
+            {"between": ["cpu", "gpu0"], "link": "1GB/s"},
             {"between": ["cpu", "gpu*"], "link": "pcie4"},
         ],
     ],
@@ -73,6 +73,12 @@ def test_named_links_alone_are_replaced(tmp_path: Path) -> None:
     cluster = load_cluster(tmp_path / "cluster.json")
     duplex = {(each.source, each.target): cluster.channels[each.channel].duplex for each in cluster.links}
     assert (duplex[0, 2], duplex[1, 2], duplex[0, 1]) == (False, True, False)
+
+
+def test_an_entry_of_which_measured_links_leave_nothing_is_left_out(tmp_path: Path) -> None:
+    found = replaced(tmp_path, [PEERS, {"between": ["*"], "link": "9GB/s,1us"}])
+    assert (found["cpu", "gpu1"], found["gpu0", "gpu1"]) == ((20, 7_500), (300, 2_000))
+    assert len(json.loads((tmp_path / "cluster.json").read_text())["links"]) == 3
 
 
 def test_what_names_no_link_is_refused(tmp_path: Path) -> None:

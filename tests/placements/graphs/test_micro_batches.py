@@ -102,7 +102,7 @@ def test_a_tied_gradient_crosses_once_a_step_whatever_the_micro_batches(micro_ba
     found = two_stages(micro_batches)
     values, run = found.simulated.step.values.values, found.simulated
     sent = [(values[value].nbytes, lane) for value, lane in zip(run.sent.tolist(), run.send_lane.tolist(), strict=True)]
-    names = [lane.name for lane in run.step.cluster.lanes]
+    names = [lane.name for lane in run.step.cluster.wires]
     counts = Counter((nbytes, names[lane]) for nbytes, lane in sent)
     assert counts[TABLE, "gpu1 > gpu0"] == 1  # the gradient of the head
     assert counts[TABLE, "gpu0 > gpu1"] == 1  # the table

@@ -19,10 +19,12 @@ from tensortide.placements.graphs import Grouping, PlaceOptions, follow, joined,
 from tensortide.placements.graphs.durations import op_times
 from tensortide.placements.graphs.schedules import ScheduleName
 from tensortide.placements.search.contiguous import splits
+from tensortide.plans import Evict, Receive, Send
 from tensortide.plans.lanes import check_lanes
+from tensortide.plans.model import Step
 from tensortide.timing import estimate
 from tensortide.timing.catalogue import device
-from tensortide.timing.machine import link
+from tensortide.timing.links import link
 from tests.placements.graphs.steps import BRIEF, FREE, GPU, captured, cluster, pipeline
 
 FEW = 30
@@ -150,7 +152,7 @@ def test_optimizers_differ_by_their_states_in_memory() -> None:
     ):
         prepared = ready(trained(optimizer), cluster(2))
         tables = prepared.problem.step.tables
-        resident.append(int(tables.nbytes[(tables.early == 1) & (tables.users < 0)].sum()))
+        resident.append(int(tables.nbytes[(tables.early == 1) & ~prepared.problem.step.released].sum()))
     steps = 4 * 4  # Adam counts steps, in fp32, for each of four parameters
     assert resident[1] - resident[0] == parameters
     assert resident[2] - resident[0] == 2 * parameters + steps
@@ -221,6 +223,36 @@ def test_a_plan_that_divides_a_unit_is_refused() -> None:
         follow(whole, divided.plan)
     with pytest.raises(PlanError, match="gpu0, gpu1, and the devices of the cluster gpu0, gpu1, gpu2"):
         follow(ready(graph, cluster(3, FREE)), divided.plan)
+
+
+def edited(steps: tuple[Step, ...], how: str) -> tuple[Step, ...]:
+    """The steps of a lane with its last send one step later, or again at the end, or what it sent evicted there."""
+    at, sent = [(number, step) for number, step in enumerate(steps) if isinstance(step, Send)][-1]
+    if how == "late":
+        return (*steps[:at], steps[at + 1], sent, *steps[at + 2 :])
+    return (*steps, sent if how == "twice" else Evict(sent.storage))
+
+
+@pytest.mark.parametrize(
+    ("how", "message"),
+    [
+        ("late", r"lane 1 \(gpu1\), after op 2 \(test.backward.default\): the plan has Compute.*, and place .* Send"),
+        ("twice", r"lane 0 \(gpu0\), after op 4 \(test.update_.default\): the plan has Receive.*, and place .* none"),
+        ("evict", r"lane 1 \(gpu1\), after op 5 \(test.update_.default\): the plan has Evict.*, and place .* none"),
+    ],
+)
+def test_a_plan_whose_moves_would_be_left_out_is_refused(how: str, message: str) -> None:
+    prepared = ready(pipeline(2), cluster(2), PlaceOptions(Grouping("closure")))
+    plan = placed(prepared, [0, 1]).plan
+    other, sender = plan.lanes
+    changed = structs.replace(sender, steps=edited(sender.steps, how))
+    again = [Receive(step.storage, 1) for step in changed.steps[len(sender.steps) :] if isinstance(step, Send)]
+    wrong = structs.replace(plan, lanes=(structs.replace(other, steps=(*other.steps, *again)), changed))
+    check_lanes(wrong, prepared.graph)
+    assert follow(prepared, plan).makespan_ns
+    with pytest.raises(PlanError, match=message) as error:
+        follow(prepared, wrong)
+    assert "\n" not in str(error.value)
 
 
 def test_the_tables_for_searches_fit_together() -> None:

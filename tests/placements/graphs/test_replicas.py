@@ -25,9 +25,9 @@ from tensortide.placements.graphs.schedules import ScheduleName
 from tensortide.studies.scale.stage import added_exchange_ns, stage
 from tensortide.timing.catalogue import device
 from tensortide.timing.clusters import Channel, Cluster
-from tensortide.timing.collectives import cluster as node
+from tensortide.timing.collectives import nodes_of as node
 from tensortide.timing.durations import Durations, identity
-from tensortide.timing.machine import Link
+from tensortide.timing.links import Link
 from tests.examples.tiny import TINY
 from tests.placements.graphs.steps import BRIEF, GPU, assert_legal, cluster
 

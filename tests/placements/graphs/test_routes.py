@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from tensortide.errors import TensortideError
 from tensortide.timing import device
 from tensortide.timing.clusters import Channel, Cluster, ClusterDevice, both_ways, joined
-from tensortide.timing.machine import Link, link
+from tensortide.timing.links import Link, link
 
 A100 = device("A100-SXM-80GB")
 BYTES = 1 << 20
@@ -37,11 +37,11 @@ def every_way(made: Cluster, source: int, target: int) -> list[tuple[int, int, t
         for between in itertools.permutations(others, length):
             stops = [source, *between, target]
             lanes = [
-                [number for number, lane in enumerate(made.lanes) if (lane.source, lane.target) == pair]
+                [number for number, lane in enumerate(made.wires) if (lane.source, lane.target) == pair]
                 for pair in itertools.pairwise(stops)
             ]
             found += [
-                (sum(made.lanes[lane].transfer_ns(BYTES) for lane in way), len(way), way)
+                (sum(made.wires[lane].transfer_ns(BYTES) for lane in way), len(way), way)
                 for way in itertools.product(*lanes)
             ]
     return found

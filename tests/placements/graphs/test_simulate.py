@@ -112,8 +112,8 @@ def test_bytes_of_a_link_are_those_of_the_sends_in_the_plan(name: str) -> None:
     step = placed_step(captured(name), cluster(4))
     run = Simulator(step).run(spread(step))
     state = {(value.storage, value.writer): value.nbytes for value in step.values.values}
-    expected = dict.fromkeys(range(len(step.cluster.lanes)), 0)
-    lanes = {(lane.source, lane.target): number for number, lane in enumerate(step.cluster.lanes)}
+    expected = dict.fromkeys(range(len(step.cluster.wires)), 0)
+    lanes = {(lane.source, lane.target): number for number, lane in enumerate(step.cluster.wires)}
     for source, lane in enumerate(plan_of(run).lanes):
         latest: dict[int, int] = {}
         for each in lane.steps:

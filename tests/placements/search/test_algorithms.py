@@ -19,13 +19,14 @@ from tensortide.placements.graphs import Grouping, PlaceOptions, ready
 from tensortide.placements.partitions.workload import Edge, Node, Workload
 from tensortide.placements.search import ALGORITHMS, COMPARED, Budget, algorithm
 from tensortide.placements.search.algorithm import Search
-from tensortide.placements.search.annealing import SimulatedAnnealing
+from tensortide.placements.search.annealing import DualAnnealing, SimulatedAnnealing
 from tensortide.placements.search.best import Best
 from tensortide.placements.search.genetic import Genetic
+from tensortide.placements.search.hill import RandomHillClimbing
 from tensortide.placements.search.map_elites import MapElites
 from tensortide.placements.search.options import configured
 from tensortide.placements.search.session import Progress
-from tensortide.timing.machine import Link
+from tensortide.timing.links import Link
 from tests.examples.tiny import TINY
 from tests.marks import some_slow
 from tests.placements.graphs.steps import cluster as gpus
@@ -281,6 +282,19 @@ def test_annealing_reports_the_last_state_beside_the_best() -> None:
     found = SimulatedAnnealing(temperature_ms=1e6, decay=1.0).search(random_problem(3, genes=12), 500)
     assert found.notes.last is not None
     assert found.notes.last[1] > found.score_ms
+
+
+@pytest.mark.parametrize(
+    "kind", [Genetic(generations=3), MapElites(steps=50), DualAnnealing(steps=60), RandomHillClimbing(steps=50)]
+)
+def test_a_search_without_single_devices_proposes_its_own_placements_alone(kind: Search) -> None:
+    problem = random_problem(3, genes=12)
+    found = kind.search(problem, 1000, singles=False)
+    assert found.single_ms is None
+    assert found.notes.last is not None
+    assert found.notes.last[1] >= found.score_ms == problem.evaluate(np.array([found.placement]))[0][0]
+    if not isinstance(kind, RandomHillClimbing):  # which begins on a device of its own
+        assert set(kind.search(problem, 1000, allowed=[1], singles=False).placement) == {1}
 
 
 def test_an_unknown_algorithm_and_a_device_that_is_not_there_are_named() -> None:

@@ -9,7 +9,7 @@ from fractions import Fraction
 from tensortide.plans import Compute, Copy, Drop, Evict, Fetch, Offload
 from tensortide.plans.instance import BEFORE, DEVICE, Instance, InstanceOp, InstanceStorage
 from tensortide.plans.model import Step
-from tensortide.timing.machine import Link
+from tensortide.timing.links import Link
 
 NAMES = ("host", "ssd")
 

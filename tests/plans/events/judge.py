@@ -14,7 +14,7 @@ from tensortide.plans import Compute, Copy, Drop, Evict, Fetch, Offload
 from tensortide.plans.events import Played
 from tensortide.plans.instance import DEVICE, Instance, InstanceOp, InstanceStorage
 from tensortide.plans.model import Step
-from tensortide.timing.machine import Link
+from tensortide.timing.links import Link
 from tests.reference import reference_folder
 
 KINDS: dict[str, type[Step]] = {

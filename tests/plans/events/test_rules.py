@@ -19,7 +19,7 @@ from tensortide.plans import Compute, Copy, Drop, Evict, Fetch, Offload
 from tensortide.plans.events import Change, Played, engine_name, play, steady_ns
 from tensortide.plans.instance import DEVICE, Instance, InstanceOp, InstanceStorage
 from tensortide.plans.model import Step
-from tensortide.timing.machine import Link
+from tensortide.timing.links import Link
 from tests.plans.events.drawn import random_instance, random_plan
 
 replace = msgspec.structs.replace

@@ -6,7 +6,7 @@ import random
 from fractions import Fraction
 
 from tensortide.plans.instance import Instance, InstanceOp, InstanceStorage
-from tensortide.timing.machine import Link
+from tensortide.timing.links import Link
 
 
 def training_step(chance: random.Random, *, links: int = 1, recompute: bool = True, layers: int = 3) -> Instance:

@@ -16,7 +16,7 @@ from tensortide.plans.transfers.exact import improve
 from tensortide.plans.transfers.least import least_with_transfers
 from tensortide.plans.transfers.search import Transfers
 from tensortide.plans.transfers.windows import Row, Windows, windows
-from tensortide.timing.machine import Link
+from tensortide.timing.links import Link
 from tests.plans.events.judge import instance_of
 from tests.plans.transfers.drawn import training_step
 from tests.plans.transfers.test_exact import cases

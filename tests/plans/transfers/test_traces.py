@@ -13,7 +13,7 @@ from tensortide.importers.g10.read import read_trace
 from tensortide.importers.g10.results import read_profile
 from tensortide.plans.instance import Instance, instance
 from tensortide.plans.transfers.search import Moved, Transfers
-from tensortide.timing.machine import Link
+from tensortide.timing.links import Link
 from tests.plans.events.judge import assert_judged_alike
 
 GIB = 1 << 30

@@ -13,6 +13,7 @@ from tensortide.reports.blocks import Document, Section, UnitName
 from tensortide.reports.pictures import Axis, Curve, Lane, Points, Scatter, Series, Spans
 from tensortide.reports.render.figure import draw
 from tensortide.reports.render.ticks import log_ticks, round_ticks, spaced, tick_text
+from tests.marks import some_slow
 
 UNITS: tuple[UnitName, ...] = ("bytes", "bytes_per_s", "ns", "s", "count", "number", "amount")
 
@@ -105,7 +106,7 @@ def test_a_panel_that_is_left_over_fills_its_row() -> None:
     assert places[2][2] - places[2][0] > 1.5 * (places[0][2] - places[0][0])
 
 
-@pytest.mark.parametrize(("count", "each"), [(4, 1), (24, 1), (25, 2), (100, 5)])
+@pytest.mark.parametrize(("count", "each"), some_slow([(4, 1), (24, 1), (25, 2), (100, 5)], [(24, 1), (100, 5)]))
 def test_of_many_lanes_some_are_named_each_at_its_own(count: int, each: int) -> None:
     lanes = tuple(Lane(f"stage {n + 1} of {count}", (0,), (5,)) for n in range(count))
     block = Spans(key="timeline", x_unit="ns", lanes=lanes)

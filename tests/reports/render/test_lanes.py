@@ -16,7 +16,7 @@ from tensortide.reports.render.html import render_html
 from tensortide.reports.render.values import shortened
 from tensortide.reports.sections import plan_memory, transfers
 from tensortide.timelines import timeline
-from tensortide.timing.machine import Link
+from tensortide.timing.links import Link
 from tests.replays.test_transfers import PUBLISHED, TIMES, WORKSPACE, example
 from tests.reports.conftest import Open
 

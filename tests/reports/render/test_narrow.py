@@ -16,8 +16,8 @@ from tensortide.reports.render.figure import draw
         (31_000, (0, 90, 0)),
         (52_340, (50, 50, 50)),
         (77_777, (0, 0, 0)),
-        (52_340, (10, 90, 10)),
-        (77_777, (0, 90, 0)),
+        pytest.param(52_340, (10, 90, 10), marks=pytest.mark.slow),
+        pytest.param(77_777, (0, 90, 0), marks=pytest.mark.slow),
     ],
 )
 def test_the_shortest_peak_is_drawn_with_its_height(start: int, lower: tuple[int, ...]) -> None:

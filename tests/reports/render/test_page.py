@@ -165,7 +165,7 @@ def test_every_block_is_drawn(open_page: Open) -> None:
     assert "1.00 MiB" in page.inner_text("#memory .figures")
     assert "It fits." in page.inner_text("#memory .verdict")
     assert page.locator("[data-block=curve] path[data-role]").count() == 2
-    assert page.locator("[data-block=scatter] circle").count() == 2
+    assert page.locator("[data-block=scatter] path.pick").count() == 2
     assert page.locator("[data-block=spans] rect").count() == 2
     assert page.locator("#nav a").all_inner_texts() == ["Memory", "All ops", "Plots"]
     assert "Secret" not in page.inner_text("#ops")
@@ -215,12 +215,12 @@ def test_a_long_table_is_searched_and_sorted(open_page: Open) -> None:
 def test_a_point_that_is_clicked_stays(open_page: Open) -> None:
     page = open_page(step())
     plot = page.locator("[data-block=scatter]")
-    plot.locator("circle").first.click()
+    plot.locator("path.pick").first.click()
     page.mouse.move(0, 0)
     assert "batch: 1\ntime: 5 ns" in plot.inner_text()
     page.set_viewport_size({"width": 900, "height": 800})
-    page.wait_for_selector("[data-block=scatter] circle.kept")
-    plot.locator("circle.kept").click()
+    page.wait_for_selector("[data-block=scatter] path.kept")
+    plot.locator("path.kept").click()
     assert "time: 5 ns" not in plot.inner_text()
 
 

@@ -48,7 +48,7 @@ def projected() -> Document:
 def grown(formulas: Formulas, of: str, *, top: int = 4, batch: str = "") -> Document:
     terms = {name: shares(formulas, name) for name in formulas.totals}
     found = asymptotics(formulas, of)
-    drawn = formula_answers.intensity_scatter(formulas, of, batch or found.batch, PPOPP19.roof())
+    drawn = formula_answers.intensity_scatter(formulas, of, batch or found.batch, PPOPP19)
     return formula_answers.of_growth(found, terms, drawn, top=top)
 
 
@@ -183,7 +183,7 @@ def test_figures_that_cannot_be(tmp_path: Path) -> None:
     with pytest.raises(ExpressionError, match="nothing to draw"):
         formula_answers.check_drawable(sweep(transformer(), {"hidden": [769, 770]}))
     with pytest.raises(ExpressionError, match="'batch' is no symbol"):
-        formula_answers.intensity_scatter(word_lm(), "h", "batch", PPOPP19.roof())
+        formula_answers.intensity_scatter(word_lm(), "h", "batch", PPOPP19)
     with pytest.raises(ExpressionError, match="too many to tell apart"):
         formula_answers.check_drawable(sweep(transformer(), {"hidden": [12, 24], "batch": range(1, 20)}))
     assert not list(tmp_path.iterdir())

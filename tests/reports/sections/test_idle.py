@@ -286,7 +286,7 @@ def test_compat_counts_every_tensor() -> None:
 
 def test_the_peak_beside_the_memory_of_the_device() -> None:
     text = text_of(document(deep_idle(), capacity_bytes=2 * 408 << 10))
-    assert "The peak is 50.0 % of the 816.0 KiB that the device has." in text
+    assert "The peak is 50.0 % of the 816.0 KiB that the device has, which is enough." in text
 
 
 # Files
@@ -355,7 +355,7 @@ def test_the_page_has_its_blocks(open_html: Open) -> None:
     assert "durations made up" in text
     intervals = found["idle"]["intervals"]
     assert isinstance(intervals, Scatter)
-    assert page.locator("[id='idle.intervals'] circle").count() >= sum(len(one.x) for one in intervals.points)
+    assert page.locator("[id='idle.intervals'] path.pick").count() >= sum(len(one.x) for one in intervals.points)
     assert page.locator("[id='idle.lifetimes'] rect").count() == sum(len(lane.start) for lane in lifetimes(found).lanes)
     row = page.locator("[id='idle.offload'] .vbody [role=row]").first.inner_text()
     assert "layers.[0-11].fc" in row

@@ -11,9 +11,9 @@ from tensortide.placements.graphs import PlacedStep, PlaceOptions, placed, ready
 from tensortide.reports.blocks import Note, Section
 from tensortide.reports.pictures import Spans
 from tensortide.reports.sections.placed_run import section
-from tensortide.run.placed.groups import ExchangeSpan, groups_of
+from tensortide.run.placed.groups import ExchangeSpan
 from tensortide.run.placed.lane import Span, planned_bytes
-from tensortide.run.placed.placed_run import AloneRun, LaneRun, MeasuredPlacement, Parts, PlacedWorkload
+from tensortide.run.placed.placed_run import AloneRun, LaneRun, MeasuredPlacement, PlacedWorkload, RunnableStep
 from tests.placements.graphs.steps import cluster
 from tests.run.placed.divided_workloads import layers
 from tests.run.placed.workloads import residual
@@ -40,8 +40,9 @@ def measured(found: PlacedStep) -> MeasuredPlacement:
         )
         for rank, lane in enumerate(plan.lanes)
     ]
-    workload = PlacedWorkload("mlp", {}, 1, 1)
-    return MeasuredPlacement(workload, graph, plan, lanes, AloneRun([[0.5]], {(0, 0): "aa", (0, 1): "aa"}))
+    workload = PlacedWorkload("mlp", {}, 1)
+    alone = AloneRun([[0.5]], {(0, 0): "aa", (0, 1): "aa"})
+    return MeasuredPlacement(workload, RunnableStep(graph, plan), lanes, alone)
 
 
 def verdict(made: Section) -> Note:
@@ -88,7 +89,8 @@ def test_what_differs_is_said_plainly() -> None:
 
 def test_losses_of_shards_are_said_to_be_equal_within_the_tolerance_or_not() -> None:
     found = halves()
-    ran = dataclasses.replace(measured(found), parts=Parts(found.ready.whole, {}))
+    shards = dataclasses.replace(RunnableStep.of(found), whole=found.ready.whole)
+    ran = dataclasses.replace(measured(found), step=shards)
     same = verdict(section(found, ran))
     assert same.text.startswith("Losses of 1 step in 2 processes are bit-identical to those of one process.")
     alone = AloneRun([[0.500001]], {(0, 0): "aa", (0, 1): "ab"}, {1: 3e-7})
@@ -109,7 +111,7 @@ def test_groups_have_what_they_average_beside_the_plan() -> None:
     prepared = ready(tensortide.capture(layers()), cluster(2), PlaceOptions(data=2))
     found = placed(prepared, [0] * len(prepared.problem.names))
     one, (own,) = measured(found), found.exchange_runs
-    graph, groups = found.ready.graph, groups_of(found)
+    graph = found.ready.graph
     loss = next(number for number, held in enumerate(graph.storages) if held.name == "output")
     nbytes = sum(bucket.nbytes for bucket in own)
     lanes = [
@@ -123,7 +125,7 @@ def test_groups_have_what_they_average_beside_the_plan() -> None:
         for group in range(2)
     ]
     alone = AloneRun([[0.5, 1.5]], {(0, 0): "aa", (1, 0): "aa"})
-    ran = dataclasses.replace(one, lanes=lanes, alone=alone, groups=groups)
+    ran = dataclasses.replace(one, lanes=lanes, alone=alone, step=RunnableStep.of(found))
     made = section(found, ran)
     assert verdict(made).text.startswith(
         "Losses of 1 step in 2 processes are bit-identical to those of one process that averages gradients over the "

@@ -29,7 +29,7 @@ from tensortide.timelines import timeline
 from tensortide.timelines.step import step_timeline
 from tensortide.timing import estimate
 from tensortide.timing.catalogue import device
-from tensortide.timing.machine import link
+from tensortide.timing.links import link
 from tests.placements.graphs.steps import GPU, captured, cluster
 
 

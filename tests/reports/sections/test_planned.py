@@ -24,7 +24,7 @@ from tensortide.reports.render.terminal import render_terminal
 from tensortide.reports.render.trace import render_trace
 from tensortide.reports.sections.planned import document
 from tensortide.timelines import timeline
-from tensortide.timing.machine import Link
+from tensortide.timing.links import Link
 from tests.reports.graphs import tower
 
 GRAPH = tower(6)

@@ -16,14 +16,14 @@ TWOFOLD = Estimate.of(2e6, math.log(2), math.log(2), Provenance.MEASURED)
 
 def test_a_known_time_has_both_ends_and_says_what_it_rests_on() -> None:
     assert ends_ns(TWOFOLD) == (1_000_000, 4_000_000)
-    assert interval_text(TWOFOLD) == "1 ms to 4 ms"
-    assert prediction_text(TWOFOLD) == "80 % interval 1 ms to 4 ms; measured"
+    assert interval_text(TWOFOLD) == "1.00 ms to 4.00 ms"
+    assert prediction_text(TWOFOLD) == "80 % interval 1.00 ms to 4.00 ms; measured"
 
 
 def test_ops_of_unknown_time_add_to_the_least_and_leave_the_most_open() -> None:
     some = replace(TWOFOLD, unknown=1)
     assert ends_ns(some, 500_000) == (1_500_000, None)
-    assert interval_text(some, 500_000) == "1.5 ms or more"
+    assert interval_text(some, 500_000) == "1.50 ms or more"
     assert prediction_text(Estimate(unknown=1), 500_000).startswith("no interval")
 
 

@@ -14,14 +14,14 @@ from tensortide.reports.pictures import Scatter
 from tensortide.reports.render.figure import draw
 from tensortide.reports.sections.scale import document, section
 from tensortide.studies.scale import Candidate, ClosedForm, DegreeRequest, Problem, Scale, scale
-from tensortide.timing.collectives import cluster
+from tensortide.timing.collectives import nodes_of
 from tensortide.units import format_bytes
 
 
 @functools.cache
 def found() -> Scale:
-    where = cluster("A100-SXM-80GB", devices_per_node=8)
-    request = Problem(cluster=where, base=Configuration(batch=64), degrees=DegreeRequest(tensor=1, pipeline=1))
+    where = nodes_of("A100-SXM-80GB", devices_per_node=8)
+    request = Problem(nodes=where, base=Configuration(batch=64), degrees=DegreeRequest(tensor=1, pipeline=1))
     return scale(request, ClosedForm(Transformer(layers=4, hidden=512, heads=8, seq=128)))
 
 
@@ -67,8 +67,8 @@ def test_the_limit_of_a_device_is_drawn_near_the_points_and_else_named() -> None
 
 def test_communication_is_what_neither_computes_nor_waits() -> None:
     """All of a step but its other parts, transfers between stages and collectives of tensor groups among them."""
-    where = cluster("A100-SXM-80GB", devices_per_node=8)
-    request = Problem(cluster=where, base=Configuration(batch=64))
+    where = nodes_of("A100-SXM-80GB", devices_per_node=8)
+    request = Problem(nodes=where, base=Configuration(batch=64))
     several = scale(request, ClosedForm(Transformer(layers=4, hidden=512, heads=8, seq=128)))
     others = ("compute", "recompute", "host", "bubble", "head", "optimizer", "rest", "straggler")
     made = section(several)

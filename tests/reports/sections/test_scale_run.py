@@ -44,7 +44,7 @@ def measured() -> MeasuredRun:
 def scaled() -> Scale:
     """A step of two replicas, as it is predicted."""
     degrees = DegreeRequest(data=2, tensor=1, micro_batch=4)
-    return scale(Problem(cluster=node(2), base=plain(), degrees=degrees), step())
+    return scale(Problem(nodes=node(2), base=plain(), degrees=degrees), step())
 
 
 def notes(made: Section) -> str:
@@ -127,7 +127,7 @@ def test_predicted_and_measured_lanes_have_the_same_names_and_kinds_of_the_same_
     names, measured_names = ({name for lane in some for name in lane.names} for some in (planned, ran))
     assert measured_names <= names
     degrees = DegreeRequest(pipeline=2, tensor=1, micro_batch=1)
-    divided = scale(Problem(cluster=node(2), base=plain(), degrees=degrees), step())
+    divided = scale(Problem(nodes=node(2), base=plain(), degrees=degrees), step())
     passed = {kind for lane in lanes(predicted(divided)) for kind in lane.kinds}
     assert passed == {*kinds, "transfer"}
     assert passed <= ROLE_COLORS.keys()  # figures colour others by how many there are

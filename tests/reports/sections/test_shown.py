@@ -31,6 +31,7 @@ from tensortide.reports import report
 from tensortide.run.generated.aot import CompiledGraph
 from tensortide.run.usage import Usage
 from tensortide.shown import Shown
+from tensortide.studies.experiment.comparison import compared
 from tensortide.studies.fit import Subject, fit
 from tensortide.studies.fit.model import ModelVerdict
 from tensortide.studies.fit.results import FitOnMachines
@@ -42,11 +43,13 @@ from tensortide.timelines import diff, idleness, liveness, timeline
 from tensortide.timing import device, estimate
 from tensortide.timing.cards import of_bytes
 from tensortide.timing.clusters import Tier
-from tensortide.timing.collectives import cluster
+from tensortide.timing.collectives import nodes_of
 from tensortide.timing.stationarity import stationarity
 from tests.formulas.samples import transformer, word_lm
+from tests.marks import some_slow
 from tests.replays.test_lanes import HOST, stages, two_stages
 from tests.reports.graphs import tower
+from tests.reports.sections.test_trials import conducted
 from tests.studies.torch_file.files import made
 from tests.timelines.test_events import three_ops
 
@@ -85,6 +88,17 @@ def placed() -> Any:
         return tensortide.place(tower(12), machine=Path(folder, "cluster.json"), budget=8)
 
 
+def trials_compared() -> Any:
+    with tempfile.TemporaryDirectory() as folder:
+        conducted(Path(folder))
+        return compared(Path(folder), Path(folder))
+
+
+def trials() -> Any:
+    with tempfile.TemporaryDirectory() as folder:
+        return conducted(Path(folder))
+
+
 RESULTS: dict[str, Callable[[], Any]] = {
     "sweep": lambda: sweep(transformer(), {"batch": [1, 2]}),
     "solution": lambda: solve(transformer(), "batch", "peak_bytes <= 24GiB"),
@@ -117,9 +131,11 @@ RESULTS: dict[str, Callable[[], Any]] = {
     "frontier": lambda: tensortide.frontier(tower(12), points=2, work_limit=1e-3),
     "budgeted": lambda: tensortide.simulate(tower(12), budget="100%"),
     "compiled_graph": compiled_graph,
+    "trials": trials,
+    "trials compared": trials_compared,
     "torch_file": lambda: made("tower", 0.6),
     "scale": lambda: scale(
-        Problem(cluster=cluster("A100-SXM-80GB"), base=Configuration(batch=8)),
+        Problem(nodes=nodes_of("A100-SXM-80GB"), base=Configuration(batch=8)),
         ClosedForm(Transformer(layers=4, hidden=64, heads=4)),
     ),
     "layers": lambda: layers(StepSubject(tower(12))),
@@ -135,7 +151,7 @@ def result_of(name: str) -> Any:
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of what torch imports
-@pytest.mark.parametrize("name", RESULTS)
+@pytest.mark.parametrize("name", some_slow(RESULTS, ["compiled_graph", "torch_file"]))
 def test_a_result_shows_itself(name: str) -> None:
     result = result_of(name)
     out = io.StringIO()

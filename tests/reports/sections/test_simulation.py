@@ -31,6 +31,7 @@ from tensortide.reports.sections.simulation import document, section, telemetry_
 from tensortide.studies.remat.budgeted import Budgeted, of_plan, of_policy
 from tensortide.timelines import timeline
 from tensortide.units import format_bytes, parse_bytes
+from tests.marks import some_slow
 from tests.reports import graphs
 from tests.reports.conftest import Open
 from tests.reports.graphs import empty, tower
@@ -329,7 +330,7 @@ def test_the_page_of_a_run_that_was_given_up(open_page: Open, fails: Budgeted) -
     assert "What could not be evicted" in text
 
 
-@pytest.mark.parametrize("width", [420, 1600])
+@pytest.mark.parametrize("width", some_slow([420, 1600], [1600]))
 def test_the_page_fits_any_width(open_page: Open, fits: Budgeted, width: int) -> None:
     page = open_page(fits, width)
     assert page.evaluate("document.documentElement.scrollWidth") <= width

@@ -17,7 +17,7 @@ from tensortide.plans.lanes import check_lanes
 from tensortide.run.placed.groups import Groups, groups_of
 from tensortide.run.placed.in_order import ReplicasInOrder
 from tensortide.run.placed.lane import LaneProgram
-from tensortide.run.placed.placed_run import MeasuredPlacement, Parts, PlacedWorkload, check_placed, run_placed
+from tensortide.run.placed.placed_run import MeasuredPlacement, PlacedWorkload, RunnableStep, check_placed, run_placed
 from tests.placements.graphs.steps import cluster
 from tests.run.placed import divided_workloads, workloads
 from tests.run.placed.divided_workloads import in_order, layers
@@ -77,21 +77,17 @@ def on_groups(target: str, data: int, size: int = 1, **options: object) -> Place
     return placed(prepared, place)
 
 
-def run(
-    found: PlacedStep, target: str, steps: int = 2, micro_batches: int = 1, **settings: object
-) -> MeasuredPlacement:
-    made = found.ready
-    parts = Parts(made.whole, made.sharded.pieces) if made.sharded.shards else None
-    workload = PlacedWorkload(target, settings, micro_batches, steps)  # type: ignore[arg-type]
-    return run_placed(workload, made.graph, found.plan, parts, groups_of(found))
+def run(found: PlacedStep, target: str, steps: int = 2, **settings: object) -> MeasuredPlacement:
+    workload = PlacedWorkload(target, settings, steps)  # type: ignore[arg-type]
+    return run_placed(workload, RunnableStep.of(found))
 
 
 def assert_as_planned(found: PlacedStep, ran: MeasuredPlacement) -> None:
     """Check the bytes of links inside of groups, and that gradients are sent twice but for each rank's own part."""
-    names = ran.groups.devices
+    names = ran.step.groups.devices
     inside = {f"{names[a]} > {names[b]}": nbytes for (a, b), nbytes in ran.sent_bytes.items() if nbytes}
     assert inside.items() <= found.link_bytes.items()
-    size, count = len(ran.plan.lanes), ran.groups.count
+    size, count = len(ran.step.plan.lanes), ran.step.groups.count
     for device, own in enumerate(found.averages):
         ranks = ran.lanes[device::size]
         assert all(sum(each.nbytes for each in lane.exchanges) == own.gradients_bytes for lane in ranks)
@@ -144,7 +140,7 @@ def placed_mean() -> PlacedStep:
 def test_pipelines_in_groups_run_to_the_bits_of_the_documented_order(options: dict[str, object]) -> None:
     found = on_groups(RESIDUAL, 2, 2, **options)
     many = found.ready.problem.batches
-    ran = run(found, RESIDUAL, 2, many)
+    ran = run(found, RESIDUAL, 2)
     assert ran.verified
     assert all(len(step) == 2 * many for step in ran.losses)
     assert_as_planned(found, ran)

@@ -23,6 +23,7 @@ from tensortide.targets.requests import CaptureRequest
 from tensortide.timing.cards import of_bytes
 from tensortide.timing.catalogue import device
 from tests.graphs import path_of
+from tests.marks import some_slow
 
 TYPED = CaptureRequest(set=("batch=16", "width=a b"), machines=("t4",), ranks=2, compiled=True)
 
@@ -92,7 +93,7 @@ def test_nothing_follows_where_no_setting_makes_it_fit() -> None:
     assert following(found(2**20), "mlp", TYPED, None) == ""
 
 
-@pytest.mark.parametrize("dice", range(12))
+@pytest.mark.parametrize("dice", some_slow(range(12), range(4, 12)))
 def test_words_and_statuses_agree_at_every_boundary(dice: int) -> None:
     rolled = random.Random(dice)
     graph = load(path_of("mlp_a100"))

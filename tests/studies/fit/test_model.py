@@ -96,7 +96,12 @@ def test_the_model_is_left_as_it_is(training: bool, optimizer: str | None) -> No
 
 
 @pytest.mark.parametrize(
-    "optimizer", ["adamw", torch.optim.Adam, lambda parameters: torch.optim.SGD(parameters, 0.1, momentum=0.9)]
+    "optimizer",
+    [
+        "adamw",
+        pytest.param(torch.optim.Adam, marks=pytest.mark.slow),
+        lambda parameters: torch.optim.SGD(parameters, 0.1, momentum=0.9),
+    ],
 )
 def test_an_optimizer_is_a_name_or_makes_one(optimizer: str | Callable[..., Any]) -> None:
     def state(chosen: str | Callable[..., Any]) -> bool:

@@ -10,18 +10,25 @@ import msgspec
 import pytest
 
 from tensortide.errors import PlacementError, TensortideError
+from tensortide.placements import read_net
 from tensortide.placements.search import Budget
 from tensortide.placements.search.genetic import Genetic
 from tensortide.placements.search.map_elites import MapElites
 from tensortide.placements.search.session import Elite
 from tensortide.reports.artefacts import write_artefacts
 from tensortide.reports.render.archive import render_animation
+from tensortide.reports.render.terminal import render_text
 from tensortide.reports.sections.placement import of_configured
 from tensortide.studies.placement.config import read_config
-from tensortide.studies.placement.configured import ConfiguredRun, run_config
+from tensortide.studies.placement.configured import ConfiguredRun, run_config, subject_of
+from tensortide.studies.placement.net_measure import measure_of
 from tensortide.studies.placement.optimizers import FASTEST, SLOWEST, GeneticArguments, MapElitesArguments
+from tests.conftest import ROOT
+from tests.marks import some_slow
 from tests.placements.cases import EXPRIMO
 
+EXAMPLES = ROOT / "examples" / "placement"
+OWN = sorted(EXAMPLES.glob("e*.json"))
 CONFIGS = sorted((EXPRIMO / "configs").rglob("*.json"))
 
 
@@ -29,12 +36,73 @@ def run(path: Path, proposals: int, **options: object) -> ConfiguredRun:
     return run_config(read_config(path), budget=Budget(proposals), **options)  # type: ignore[arg-type] # by name
 
 
-@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", some_slow(CONFIGS, set(CONFIGS) - {*CONFIGS[::3]}), ids=lambda path: path.stem)
 def test_a_published_configuration_runs_and_repeats(path: Path) -> None:
     one, two = run(path, 60), run(path, 60)
     assert one.placed.found.history == two.placed.found.history
     assert one.placed.placement == two.placed.placement
     assert one.placed.found.proposals <= 60
+
+
+def test_a_search_sees_single_devices_only_if_its_configuration_says_so(tmp_path: Path) -> None:
+    done = run(EXPRIMO / "configs" / "experiments" / "e3" / "e3_hc-resnet50.json", 300)
+    single = done.placed.single
+    assert single is not None
+    assert done.placed.found.score_ms > 2 * single.makespan
+    write_artefacts(done, tmp_path)
+    manifest = json.loads((tmp_path / "manifest.json").read_text())
+    assert manifest["score_ms"] == done.placed.found.score_ms == manifest["last_state_score_ms"]
+    assert manifest["study_score_ms"] == manifest["single_device_ms"] == single.score
+    assert "203 ms, which this search has not found" in (tmp_path / "output.log").read_text()
+    random, given = (
+        run(written(tmp_path, include_trivial_solutions_in_initialization=trivial), 50) for trivial in (False, True)
+    )
+    assert random.placed.found.score_ms > given.placed.found.score_ms == pytest.approx(43.407, abs=1e-3)
+
+
+@pytest.mark.parametrize("path", some_slow(OWN, OWN[1:]), ids=lambda path: path.stem)
+def test_an_experiment_of_the_examples_runs(path: Path) -> None:
+    found = run(path, 60).placed.found
+    assert found.proposals <= 60
+    assert found.single_ms is None
+
+
+def test_alexnet_of_the_examples_takes_the_published_time() -> None:
+    subject = subject_of(read_config(EXAMPLES / "e3_hc_alexnet_normal.json"))
+    assert subject.run([1] * len(subject.net.order)).makespan == 43.407329867080456
+
+
+def test_processors_are_logged_if_the_configuration_asks(tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    write_artefacts(run(written(tmp_path, monitor_processors=True), 100), tmp_path)
+    head, *rows = (tmp_path / "processor_util.csv").read_text().splitlines()
+    assert head.startswith("seconds,placements,used_by_search")
+    assert [int(row.split(",")[1]) for row in rows][-1] == 100
+    assert all(len(row.split(",")) == len(head.split(",")) for row in rows)
+
+
+def test_a_report_says_if_nothing_was_measured(tmp_path: Path, measured: Measured) -> None:
+    asks = run(written(tmp_path, benchmarking_function={"model_type": "alexnet"}), 10)
+    assert "Nothing was measured" in render_text(of_configured(asks))
+    assert "Nothing was measured" not in render_text(of_configured(measured.done))
+
+
+def test_real_batches_are_trained_layer_by_layer(tmp_path: Path) -> None:
+    config = read_config(
+        written(
+            tmp_path,
+            benchmarking_function={"batches": 2, "device_map": {"1": "cpu"}},
+            net_path=str(EXPRIMO / "nets" / "mnist.json"),
+        )
+    )
+    net = read_net(config.net)
+    ms = measure_of(config, net, (0, 1), 4)(dict.fromkeys(net.order, 1))
+    assert ms is not None
+    assert ms > 0
+    with pytest.raises(PlacementError, match=r"device 9 of the placement is cuda:8.*device_map"):
+        measure_of(config, net, (9,), 4)
+    with pytest.raises(PlacementError, match="no benchmarking_function"):
+        measure_of(read_config(EXAMPLES / "e3_hc_alexnet_normal.json"), net, (0,), 4)
 
 
 def measure(order: dict[str, int]) -> float | None:
@@ -158,7 +226,7 @@ def test_an_animation_that_no_file_can_hold_is_refused_before_the_search(tmp_pat
         read_config(path)
 
 
-@pytest.mark.parametrize("fps", [SLOWEST, FASTEST])
+@pytest.mark.parametrize("fps", some_slow([SLOWEST, FASTEST], [FASTEST]))
 def test_the_slowest_and_the_fastest_animation_are_written(tmp_path: Path, fps: float) -> None:
     image = pytest.importorskip("PIL.Image")
     pytest.importorskip("matplotlib")

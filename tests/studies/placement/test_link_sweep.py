@@ -8,7 +8,7 @@ import pytest
 from tensortide.errors import TensortideError
 from tensortide.run.link_speed import Sample, repeats_of
 from tensortide.studies.placement.link_sweep import fitted, link_of, read_sizes, sizes_of
-from tensortide.timing.machine import link
+from tensortide.timing.links import link
 
 SIZES = sizes_of(None, 1 << 40)
 

@@ -15,7 +15,7 @@ from tensortide.plans.instance import instance
 from tensortide.plans.planned import FirstRuns
 from tensortide.plans.transfers.least import least_with_transfers
 from tensortide.studies.planning import plan
-from tensortide.timing.machine import Link
+from tensortide.timing.links import Link
 from tests.studies.planning.test_monotone import peak, step
 
 RECORDED: tuple[FirstRuns, ...] = ("recorded",)

@@ -6,7 +6,6 @@ import time
 from pathlib import Path
 from typing import Any
 
-import msgspec
 import numpy as np
 import pytest
 
@@ -16,17 +15,20 @@ from tensortide.plans.events import play
 from tensortide.plans.instance import instance
 from tensortide.plans.model import Plan
 from tensortide.plans.remat.schedule import Recording, recorded
-from tensortide.plans.transfers.search import Transfers
+from tensortide.plans.transfers.choosing import Choosing
+from tensortide.plans.transfers.decoder import Decoder
+from tensortide.plans.transfers.kernels.arrays import HERE
 from tensortide.plans.under_budget.search import Stopped
 from tensortide.replays.g10 import POLICIES, Machine, greedy, pages, trace_of
-from tensortide.replays.g10.candidates import candidates, tokens_of
-from tensortide.replays.g10.machine import AUTHORS, GIB, machine_of
+from tensortide.replays.g10.machine import GIB
 from tensortide.replays.g10.paged import _rules, _steps, _world
 from tensortide.replays.g10.planner import _ledgers, _table, periods, scheme
 from tensortide.reports.sections.policies import section
+from tensortide.search_limit import no_look
 from tensortide.studies.planning import plan
 from tensortide.studies.planning.g10_comparison import LATE, OURS, STOPPED, compare_policies
-from tensortide.timing.clusters import Tier
+from tensortide.studies.planning.g10_moves import policies_choices
+from tensortide.studies.planning.problem import Problem
 from tests.reference import reference_folder
 
 MIB = 1 << 20
@@ -95,16 +97,15 @@ def test_ours_is_no_slower_than_any_policy_and_its_parts_add_up(step: Recording)
 
 def test_the_planner_is_no_slower_than_the_moves_of_the_policies(step: Recording) -> None:
     for links in SMALL.links().values():
-        problem = instance(step.graph, "cuda", step.durations_ns, links=links)
-        search = Transfers(problem, SMALL.device_bytes)
-        trace = trace_of(step.graph, step.durations_ns)
-        device = msgspec.structs.replace(AUTHORS, capacity_bytes=SMALL.device_bytes, tiers=tuple(map(Tier, links)))
-        for candidate in candidates(trace, machine_of(device)):
-            search.offer(*tokens_of(problem, candidate), candidate.name)
+        problem = Problem(recording=step, device="cuda", budget_bytes=SMALL.device_bytes, links=links)
+        decoder = Decoder(problem.instance, no_look, lambda ops: None)
+        choosing = Choosing(decoder, np.arange(len(step.graph)), SMALL.device_bytes)
+        choices = [planned(choosing) for planned in policies_choices(problem, no_look)]
+        assert any((choice != HERE).any() for choice in choices)
+        theirs = min(choosing.made(choosing.covered(choice)).time_ns for choice in choices)
         found = plan(step, SMALL.device_bytes, links=links, recompute=False, effort=0.002, time_limit_s=3.0)
-        assert search.best is not None
         assert found.step_ns is not None
-        assert found.step_ns <= search.best.played.makespan_ns
+        assert found.step_ns <= theirs
 
 
 @pytest.mark.slow

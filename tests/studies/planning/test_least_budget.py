@@ -6,9 +6,10 @@ import pytest
 
 from tensortide import plan
 from tensortide.studies.remat.linear import linear_network
+from tests.marks import some_slow
 
 
-@pytest.mark.parametrize("layers", [8, 30, 60])
+@pytest.mark.parametrize("layers", some_slow([8, 30, 60], [30, 60]))
 def test_where_there_is_no_plan_the_budget_that_is_named_is_enough(layers: int) -> None:
     step = linear_network(layers)
     none = plan(step, 2, effort=0.01)

@@ -18,7 +18,7 @@ from tensortide.plans.planned import FirstRuns
 from tensortide.plans.under_budget.idle import idle_intervals
 from tensortide.plans.under_budget.tables import tables
 from tensortide.studies.planning import plan
-from tensortide.timing.machine import Link
+from tensortide.timing.links import Link
 from tests.plans.dags import random_dag
 
 EFFORT = 0.02

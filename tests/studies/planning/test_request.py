@@ -116,7 +116,9 @@ def test_links_are_those_of_the_tiers_that_are_asked_for() -> None:
     assert (host.name, int(host.bytes_per_s), host.latency_ns) == ("host", 25 * 10**9, 10_000)
     assert host.capacity_bytes == 1 << 30
     assert (drive.name, drive.bytes_per_s, drive.capacity_bytes) == ("ssd", link("nvme").bytes_per_s, None)
-    machine = machine_of(device_of(PlannerRequest(tiers=asked), None))
+    machine = machine_of(
+        device_of(PlanRequest(target="mlp", policies="ideal", planner=PlannerRequest(tiers=asked)), None)
+    )
     assert (machine.wire, machine.host_latency_ns, machine.host_bytes) == (25 * 10**9, 10_000, 1 << 30)
 
 

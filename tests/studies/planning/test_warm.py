@@ -16,7 +16,7 @@ from numba.core.registry import CPUDispatcher
 from tensortide import plan
 from tensortide.studies.planning.warm import warm_up
 from tensortide.studies.remat.linear import linear_network
-from tensortide.timing.machine import Link
+from tensortide.timing.links import Link
 
 def compiled():
     modules = [module for name, module in list(sys.modules.items()) if name.startswith("tensortide.")]

@@ -11,7 +11,7 @@ from tensortide.plans.events import play
 from tensortide.plans.instance import instance
 from tensortide.plans.planned import Planned
 from tensortide.studies.planning import plan
-from tensortide.timing.machine import Link
+from tensortide.timing.links import Link
 from tests.plans.dags import random_dag
 
 SLOW, FAST = (Link(name, Fraction(rate), 10) for name, rate in (("host", 10**9), ("ssd", 10**10)))

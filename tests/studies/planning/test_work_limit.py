@@ -36,7 +36,7 @@ def limited(how: str, work: float, ops: int = 40, **more: Any) -> Planned:
     ("how", "work"),
     [
         ("recomputation", 2_000),
-        ("in any order", 100_000),
+        pytest.param("in any order", 100_000, marks=pytest.mark.slow),
         ("moves", 2_000),
         ("all", 100_000),
     ],

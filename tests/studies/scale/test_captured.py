@@ -17,7 +17,7 @@ from tensortide.studies.scale import Captured, DegreeRequest, Problem, Scale, sc
 from tensortide.studies.scale.captured import samples_of, tokens_of
 from tensortide.timelines.machines import machines, step_on
 from tensortide.timing import device
-from tensortide.timing.collectives import Cluster, cluster, predict_collective
+from tensortide.timing.collectives import Nodes, nodes_of, predict_collective
 from tests.graphs import stored
 
 A100 = "A100-SXM-80GB"
@@ -43,8 +43,8 @@ def step() -> Captured:
     return Captured(graph(), device(A100), batch=8, tokens=32, resolver=resolver)
 
 
-def node(devices: int) -> Cluster:
-    return cluster(A100, devices_per_node=devices)
+def node(devices: int) -> Nodes:
+    return nodes_of(A100, devices_per_node=devices)
 
 
 def plain(**degrees: int) -> Configuration:
@@ -181,7 +181,7 @@ def test_keys_tokens_and_gradients_of_experts_take_time_of_their_own() -> None:
 @pytest.mark.parametrize("devices", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_experts_and_contexts_are_searched_when_asked(devices: int) -> None:
     given = DegreeRequest(micro_batch=2, pipeline=1, tensor=1, context="search", expert="search")
-    found = scale(Problem(cluster=node(devices), base=plain(), degrees=given), mixture())
+    found = scale(Problem(nodes=node(devices), base=plain(), degrees=given), mixture())
     legal = {(one.configuration.data, one.configuration.context, one.configuration.expert) for one in found.legal}
     degrees = [each for each in (1, 2, 4) if each <= devices]
     assert legal == {(d, devices // d, x) for d in degrees for x in degrees}
@@ -199,7 +199,7 @@ def grouped() -> Captured:
 def test_ranks_that_outnumber_heads_of_keys_share_them_in_a_search() -> None:
     def searched(kv_group: int | None = None) -> Scale:
         degrees = DegreeRequest(tensor=8, micro_batch=8, kv_group=kv_group)
-        return scale(Problem(cluster=node(8), base=plain(), degrees=degrees), grouped())
+        return scale(Problem(nodes=node(8), base=plain(), degrees=degrees), grouped())
 
     found = searched()
     assert {one.configuration.kv_group for one in found.legal} == {2}
@@ -243,7 +243,7 @@ def test_heads_that_ranks_do_not_divide_are_named() -> None:
 
 @pytest.mark.parametrize("devices", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_a_search_over_a_captured_step_finds_what_each_prediction_says(devices: int) -> None:
-    request = Problem(cluster=node(devices), base=plain())
+    request = Problem(nodes=node(devices), base=plain())
     found = scale(request, step())
     best = found.best
     assert best is not None
@@ -303,16 +303,16 @@ def test_times_known_from_other_configurations_change_no_prediction() -> None:
 
 def test_the_step_waits_for_groups_and_transfers_that_cross_nodes_where_others_do_not() -> None:
     """In nodes of three, ranks 0 and 1 are neighbours in one, ranks 2 and 3 lie on two."""
-    apart, beside = cluster(A100, devices_per_node=1, nodes=8), cluster(A100, devices_per_node=3, nodes=3)
+    apart, beside = nodes_of(A100, devices_per_node=1, nodes=8), nodes_of(A100, devices_per_node=3, nodes=3)
 
-    def exchanged(on: Cluster, part: str, **degrees: int) -> float:
+    def exchanged(on: Nodes, part: str, **degrees: int) -> float:
         return step().predict(plain(micro_batch=2, **degrees), on).parts[part]
 
     for degrees in ({"data": 4, "tensor": 2}, {"tensor": 2, "pipeline": 3}):
         tensor = exchanged(beside, "tensor", **degrees)
         assert tensor == pytest.approx(exchanged(apart, "tensor", **degrees))
         assert tensor > 2 * exchanged(node(8), "tensor", **degrees)
-    moved = exchanged(cluster(A100, devices_per_node=3, nodes=3), "transfer", tensor=2, pipeline=2)  # 0 to 2, 1 to 3
+    moved = exchanged(nodes_of(A100, devices_per_node=3, nodes=3), "transfer", tensor=2, pipeline=2)  # 0 to 2, 1 to 3
     assert moved == pytest.approx(exchanged(apart, "transfer", tensor=2, pipeline=2))
     assert moved > exchanged(node(8), "transfer", tensor=2, pipeline=2)
 
@@ -320,7 +320,7 @@ def test_the_step_waits_for_groups_and_transfers_that_cross_nodes_where_others_d
 @pytest.mark.parametrize("micro_batch", [8, 1])
 def test_a_tied_table_and_the_norm_of_all_gradients_are_reduced_among_stages_once(micro_batch: int) -> None:
     """Of nodes of one device each: the table between the first stage and the last, 4 bytes of the norm among all."""
-    on = cluster(A100, devices_per_node=1, nodes=4)
+    on = nodes_of(A100, devices_per_node=1, nodes=4)
     table = 4 * 128 * 64
     norm = predict_collective("all_reduce", 4, range(4), on).ns
     found = step().predict(plain(pipeline=4, micro_batch=micro_batch), on).parts
@@ -330,7 +330,7 @@ def test_a_tied_table_and_the_norm_of_all_gradients_are_reduced_among_stages_onc
 def test_the_norm_of_all_gradients_takes_its_time_in_a_step_without_tied_tables() -> None:
     sizes = {name: size for name, size in SIZES.items() if name != "positions"} | {"kv_heads": 4, "layers": 1}
     untied = Captured(tensortide.capture("llama", hyperparameters=sizes, real=False), device(A100), batch=8)
-    on = cluster(A100, devices_per_node=1, nodes=2)
+    on = nodes_of(A100, devices_per_node=1, nodes=2)
     one = plain(pipeline=2, micro_batch=2)
     found = untied.predict(one, on)
     norm = predict_collective("all_reduce", 4, (0, 1), on).ns
@@ -340,7 +340,7 @@ def test_the_norm_of_all_gradients_takes_its_time_in_a_step_without_tied_tables(
 
 def test_each_chunk_rank_of_a_tied_table_reduces_it_with_the_rank_of_the_other() -> None:
     """Stage 3 of four is the second chunk of rank 1."""
-    on = cluster(A100, devices_per_node=1, nodes=2)
+    on = nodes_of(A100, devices_per_node=1, nodes=2)
     one = replace(plain(pipeline=2, micro_batch=1, chunks=2), schedule="interleaved")
     norm = predict_collective("all_reduce", 4, (0, 1), on).ns
     table = predict_collective("all_reduce", 4 * 128 * 64, (0, 1), on).ns

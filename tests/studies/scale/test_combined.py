@@ -142,7 +142,7 @@ def exchange_ns(one: Configuration) -> float:
     [
         ("gpt2", {"data": 2, "context": 2, "micro_batch": 2}),
         ("gpt2", {"context": 2, "pipeline": 2, "micro_batch": 1}),
-        ("mixtral", {"data": 2, "context": 2, "expert": 4, "micro_batch": 2}),
+        pytest.param("mixtral", {"data": 2, "context": 2, "expert": 4, "micro_batch": 2}, marks=pytest.mark.slow),
     ],
 )
 def test_the_replay_of_a_divided_step_agrees_with_the_closed_form_within_two_percent(

@@ -22,6 +22,7 @@ from tensortide.studies.scale import Captured
 from tensortide.studies.scale.memory import memory_of_rank
 from tensortide.studies.scale.stage import stage
 from tensortide.timing import device
+from tests.marks import some_slow
 from tests.studies.scale.test_captured import A100, SIZES, graph, node
 
 BUCKETS = "buckets of DistributedDataParallel"
@@ -91,9 +92,9 @@ def followed(chunks: list[Graph], one: Configuration, rank: int) -> int:
     "degrees",
     [
         {"micro_batch": 2},
-        {"pipeline": 2, "micro_batch": 1},
+        pytest.param({"pipeline": 2, "micro_batch": 1}, marks=pytest.mark.slow),
         {"pipeline": 2, "micro_batch": 1, "schedule": "gpipe"},
-        {"pipeline": 2, "micro_batch": 1, "chunks": 2, "schedule": "interleaved"},
+        pytest.param({"pipeline": 2, "micro_batch": 1, "chunks": 2, "schedule": "interleaved"}, marks=pytest.mark.slow),
         {"pipeline": 2, "micro_batch": 2, "chunks": 2, "schedule": "interleaved"},
     ],
 )
@@ -120,7 +121,12 @@ def test_every_rank_has_the_workspaces_of_its_libraries() -> None:
 
 @pytest.mark.parametrize(
     "degrees",
-    [{}, {"pipeline": 2}, {"pipeline": 4}, {"pipeline": 2, "chunks": 2, "schedule": "interleaved"}],
+    [
+        {},
+        pytest.param({"pipeline": 2}, marks=pytest.mark.slow),
+        pytest.param({"pipeline": 4}, marks=pytest.mark.slow),
+        {"pipeline": 2, "chunks": 2, "schedule": "interleaved"},
+    ],
 )
 def test_workspaces_of_libraries_are_workspace_in_every_configuration(degrees: dict[str, Any]) -> None:
     """All other bytes are those of the step without libraries."""
@@ -139,7 +145,7 @@ def test_one_micro_batch_of_one_rank_is_the_captured_peak() -> None:
     assert found.peak_bytes == tensortide.timeline(graph()).peak_bytes
 
 
-@pytest.mark.parametrize("micro_batch", [1, 4])
+@pytest.mark.parametrize("micro_batch", some_slow([1, 4], [1]))
 def test_replicas_that_average_whole_gradients_have_them_twice(micro_batch: int) -> None:
     """``DistributedDataParallel`` keeps buckets as large as all gradients, whatever the number of micro-batches."""
     whole = Captured(graph(), device(A100), batch=8)
@@ -154,10 +160,10 @@ def test_replicas_that_average_whole_gradients_have_them_twice(micro_batch: int)
 @pytest.mark.parametrize(
     "degrees",
     [
-        {"tensor": 2},
+        pytest.param({"tensor": 2}, marks=pytest.mark.slow),
         {"context": 2},
         {"pipeline": 2, "tensor": 2},
-        {"pipeline": 2, "chunks": 2, "schedule": "interleaved"},
+        pytest.param({"pipeline": 2, "chunks": 2, "schedule": "interleaved"}, marks=pytest.mark.slow),
     ],
 )
 def test_each_rank_has_buckets_for_its_own_parameters(degrees: dict[str, Any]) -> None:

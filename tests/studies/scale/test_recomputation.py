@@ -31,7 +31,7 @@ from tensortide.studies.scale import Captured
 from tensortide.studies.scale.recomputation import plan_of, recomputed
 from tensortide.studies.scale.regions import blocks
 from tensortide.timing import device
-from tensortide.timing.collectives import cluster
+from tensortide.timing.collectives import nodes_of
 from tests.studies.scale.test_captured import A100, SIZES
 
 LLAMA = {key: value for key, value in SIZES.items() if key != "positions"}
@@ -174,7 +174,7 @@ def test_a_fused_core_runs_again_and_is_remarked() -> None:
     made = recomputed(gpt2(), "selective")
     assert list(runs_again(made).values()) == [4]
     one = replace(Configuration(batch=8, micro_batch=8), recompute="selective")
-    found = Captured(gpt2(), device(A100), batch=8).predict(one, cluster(A100, devices_per_node=1))
+    found = Captured(gpt2(), device(A100), batch=8).predict(one, nodes_of(A100, devices_per_node=1))
     assert any("fused" in text for text in found.remarks)
 
 
@@ -211,7 +211,7 @@ def test_a_plan_is_of_the_step_or_of_a_rank_of_it() -> None:
     degrees = {"data": 2, "tensor": 2, "micro_batch": 4}
     rank = per_rank(gpt2(), Degrees(data=2, tensor=2, micro_batches=1)).graph
     one = replace(Configuration(batch=8, recompute="plan"), **degrees)
-    node = cluster(A100, devices_per_node=4)
+    node = nodes_of(A100, devices_per_node=4)
     products = [index for index in blocks(rank)[1] if "c10d" not in rank[index].name][:12]
     again = Captured(gpt2(), device(A100), batch=8, resolver=resolver, plan=plan_of(rank, [products]))
     plain = again.predict(replace(one, recompute="none"), node)
@@ -226,15 +226,15 @@ def test_a_plan_is_of_the_step_or_of_a_rank_of_it() -> None:
     "degrees",
     [
         {"data": 2, "micro_batch": 4, "zero": 3},
-        {"tensor": 2},
-        {"pipeline": 2, "micro_batch": 2},
+        pytest.param({"tensor": 2}, marks=pytest.mark.slow),
+        pytest.param({"pipeline": 2, "micro_batch": 2}, marks=pytest.mark.slow),
         {"pipeline": 2, "micro_batch": 1, "chunks": 2, "schedule": "interleaved"},
     ],
 )
 def test_every_way_to_divide_recomputes(degrees: dict[str, Any]) -> None:
     one = replace(Configuration(batch=8, micro_batch=8, recompute="none"), **degrees)
     step = Captured(gpt2(), device(A100), batch=8, resolver=resolver)
-    node = cluster(A100, devices_per_node=one.devices)
+    node = nodes_of(A100, devices_per_node=one.devices)
     kept, again = (step.predict(replace(one, recompute=how), node) for how in ("none", "full"))
     assert again.peak_bytes < kept.peak_bytes
     assert again.time.time_ns > kept.time.time_ns

@@ -15,18 +15,18 @@ from tensortide.reports.sections.scale import document
 from tensortide.studies.scale import ClosedForm, DegreeRequest, Problem, Scale, scale
 from tensortide.studies.scale.request import ScaleRequest, StrategyRequest, answer
 from tensortide.studies.scale.study import resized
-from tensortide.timing.collectives import Cluster, cluster
+from tensortide.timing.collectives import Nodes, nodes_of
 
 SHAPE = Transformer(layers=24, hidden=2048, heads=16, seq=1024)
 A100 = "A100-SXM-80GB"
 
 
-def nodes(count: int) -> Cluster:
-    return cluster(A100, devices_per_node=8, nodes=count)
+def nodes(count: int) -> Nodes:
+    return nodes_of(A100, devices_per_node=8, nodes=count)
 
 
-def asked(where: Cluster, base: Configuration, **given: int) -> Problem:
-    return Problem(cluster=where, base=base, degrees=DegreeRequest(**given))
+def asked(where: Nodes, base: Configuration, **given: int) -> Problem:
+    return Problem(nodes=where, base=base, degrees=DegreeRequest(**given))
 
 
 def searched(memory_bytes: int | None = None, price: float | None = None, **given: int) -> Scale:

@@ -15,7 +15,7 @@ from tensortide.parallelism.tensor_graph import tensor_parallel
 from tensortide.recorder import resolver
 from tensortide.studies.scale import Captured, Problem, scale
 from tensortide.timing import device
-from tensortide.timing.collectives import cluster
+from tensortide.timing.collectives import nodes_of
 
 A100 = "A100-SXM-80GB"
 
@@ -32,7 +32,7 @@ def predictor() -> Captured:
 
 def request(devices: int) -> Problem:
     base = Configuration(batch=2, micro_batch=1, recompute="none")
-    return Problem(cluster=cluster(A100, devices_per_node=devices), base=base)
+    return Problem(nodes=nodes_of(A100, devices_per_node=devices), base=base)
 
 
 @pytest.mark.parametrize("devices", [2, pytest.param(4, marks=pytest.mark.slow)])
@@ -48,10 +48,10 @@ def test_every_outcome_is_that_of_a_predictor_that_knows_nothing(devices: int) -
             assert each.reason == "; ".join(faults)
         elif each.found is None:
             with pytest.raises(DegreesError) as error:
-                fresh.predict(each.configuration, asked.cluster)
+                fresh.predict(each.configuration, asked.nodes)
             assert each.reason == str(error.value)
         else:
-            assert repr(fresh.predict(each.configuration, asked.cluster)) == repr(each.found)
+            assert repr(fresh.predict(each.configuration, asked.nodes)) == repr(each.found)
 
 
 def test_parts_and_tensor_ranks_are_divided_once(monkeypatch: pytest.MonkeyPatch) -> None:

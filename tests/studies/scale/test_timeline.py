@@ -12,7 +12,7 @@ from tensortide.parallelism.pipelines import RunKind, StageTime, computing_ns, l
 from tensortide.studies.scale import ClosedForm, DegreeRequest, Predictor, Problem, Scale, scale
 from tensortide.studies.scale.timeline import MOST_PASSES, step_timeline, with_shown_micro_batches
 from tensortide.timelines.timeline import Timeline
-from tensortide.timing.collectives import Cluster, cluster
+from tensortide.timing.collectives import Nodes, nodes_of
 from tests.studies.scale.test_captured import node, plain, step
 
 CLOSED = ClosedForm(Transformer(layers=8, hidden=1024, heads=16, seq=512))
@@ -45,7 +45,7 @@ def assert_conserved(line: Timeline, step_ns: float) -> None:
         assert own + idle + line.makespan_ns - clock == line.makespan_ns
 
 
-def predicted(predictor: Predictor, one: Configuration, where: Cluster) -> tuple[Timeline, dict[str, float]]:
+def predicted(predictor: Predictor, one: Configuration, where: Nodes) -> tuple[Timeline, dict[str, float]]:
     """The Timeline of a step, conserved, and the parts of its prediction."""
     line, found = predictor.timeline(one, where), predictor.predict(one, where)
     assert type(line) is Timeline
@@ -75,7 +75,7 @@ def test_a_captured_step_has_all_that_its_prediction_counts(degrees: dict[str, A
 def test_a_step_of_the_closed_form_has_all_of_its_parts(degrees: dict[str, Any]) -> None:
     """Its pipeline is the replay, stretched to the sum of the closed form."""
     one = replace(Configuration(batch=8, micro_batch=8), **degrees)
-    line, parts = predicted(CLOSED, one, cluster("A100-SXM-80GB", devices_per_node=one.devices))
+    line, parts = predicted(CLOSED, one, nodes_of("A100-SXM-80GB", devices_per_node=one.devices))
     for own in spent_ns(line):
         assert own[[RunKind.EXCHANGE_REPLICAS, RunKind.EXCHANGE_STAGES]].sum() == pytest.approx(parts["data"], abs=2)
         assert own[RunKind.UPDATE] == pytest.approx(parts["optimizer"], abs=1)
@@ -123,14 +123,14 @@ def test_a_step_of_many_micro_batches_is_shown_with_some() -> None:
     assert 0.9 * MOST_PASSES < 2 * some.micro_batches * 8 <= MOST_PASSES
     assert replace(some, batch=one.batch) == one
     assert with_shown_micro_batches(some) == some
-    where = cluster("A100-SXM-80GB", nodes=16)
+    where = nodes_of("A100-SXM-80GB", nodes=16)
     line = CLOSED.timeline(one, where)
     assert len(line.lanes) == 8
     assert_conserved(line, CLOSED.predict(some, where).time.time_ns)
 
 
 def test_the_best_of_a_search_has_its_timeline() -> None:
-    found: Scale = scale(Problem(cluster=node(4), base=plain(), degrees=DegreeRequest(tensor=1)), step())
+    found: Scale = scale(Problem(nodes=node(4), base=plain(), degrees=DegreeRequest(tensor=1)), step())
     assert found.best is not None
     assert found.best.found is not None
     assert found.timeline is not None

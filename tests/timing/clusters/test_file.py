@@ -15,11 +15,17 @@ import pytest
 from tensortide.errors import TensortideError
 from tensortide.timing import device
 from tensortide.timing.clusters import file, load_cluster
+from tensortide.timing.clusters.conversion import _joints, nodes_to_cluster
+from tensortide.timing.collectives import nodes_of
 from tensortide.timing.own import own_device
 from tests.placements.graphs.steps import line
 
 GPUS: dict[str, Any] = {"name": "gpu", "count": 3, "device": "A100-SXM-80GB"}
 HOST: dict[str, Any] = {"name": "cpu", "device": "Intel i7-5930K (6c)", "memory_bytes": 64e9}
+BUS: dict[str, Any] = {"name": "bus", "link": "pcie4"}
+RATES: dict[str, Any] = {"bytes_per_s": 20e9, "latency_ns": 0}
+TIER: dict[str, Any] = {"name": "host", "link": "pcie4"}
+BACK: dict[str, Any] = {"bytes_per_s": 2e9, "latency_ns": 0, "back_bytes_per_s": 1e9}
 OWN: dict[str, Any] = {"name": "mine", "fp32_tflops": 1.5, "memory_gbytes": 2.0, "memory_gbytes_per_s": 30.0}
 
 
@@ -37,9 +43,9 @@ def test_devices_come_from_the_catalogue_and_pairs_from_patterns(tmp_path: Path)
     assert found.devices[0].capacity_bytes == 64 * 10**9
     assert found.devices[1].capacity_bytes == found.devices[1].row.usable_bytes
     assert (len(found.links), len(found.channels)) == (12, 6)
-    lanes = {lane.name: lane for lane in found.lanes}
-    assert lanes["gpu0 > gpu2"].transfer_ns(300_000) == 3_000
-    assert lanes["gpu1 > cpu"].link.name == "pcie4"
+    wires = {wire.name: wire for wire in found.wires}
+    assert wires["gpu0 > gpu2"].transfer_ns(300_000) == 3_000
+    assert wires["gpu1 > cpu"].link.name == "pcie4"
     assert found.first_of("cpu") == 0
 
 
@@ -54,7 +60,7 @@ def test_devices_of_ones_own_and_shared_links(tmp_path: Path) -> None:
 
 def test_devices_that_are_not_joined_directly_are_reached_over_others() -> None:
     found = line(4)
-    names = [[found.lanes[lane].name for lane in way] for way in (found.routes[0][3], found.routes[2][1])]
+    names = [[found.wires[wire].name for wire in way] for way in (found.routes[0][3], found.routes[2][1])]
     assert names == [["gpu0 > gpu1", "gpu1 > gpu2", "gpu2 > gpu3"], ["gpu2 > gpu1"]]
     assert found.routes[1][1] == ()
 
@@ -62,8 +68,27 @@ def test_devices_that_are_not_joined_directly_are_reached_over_others() -> None:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ({"devices": []}, "has no devices"),
-        ({"devices": [HOST, HOST]}, "has two devices 'cpu'"),
+        ({"devices": []}, "devices: the cluster 'box' has no devices"),
+        ({"devices": [HOST, GPUS, HOST]}, r"devices\[2\]: devices\[0\] has the name 'cpu', too"),
+        ({"devices": [{**GPUS, "tiers": [{"name": "", "link": "pcie4"}]}]}, r"tiers\[0\]: a tier needs a name"),
+        (
+            {"devices": [GPUS], "channels": [BUS, BUS]},
+            r"channels\[1\]: the name is 'bus': give each channel one of its",
+        ),
+        ({"devices": [GPUS], "channels": [{**BUS, "name": ""}]}, r"channels\[0\]: the name is ''"),
+        (
+            {"devices": [GPUS], "channels": [BUS], "links": [{"between": ["*"], "channel": "bus", "duplex": False}]},
+            r"links\[0\]: duplex goes with 'link'; that of 'bus' stands in 'channels'",
+        ),
+        ({"devices": [GPUS], "links": [{"between": [], "link": "pcie4"}]}, r"links\[0\]: between nothing lie no two"),
+        (
+            {"devices": [GPUS], "links": [{"between": ["gpu0", "gpu0"], "link": "pcie4"}]},
+            r"links\[0\]: between gpu0, gpu0 lie no two devices",
+        ),
+        (
+            {"devices": [GPUS], "links": [{"between": ["*"], "link": "1GB/s"}, {"between": ["gpu*"], "link": "pcie4"}]},
+            r"links\[1\]: entries before it join all its pairs: move it up, or make it 'beside'",
+        ),
         ({"devices": [HOST], "links": [{"between": ["tpu*"], "link": "pcie4"}]}, r"links\[0\]: between names 'tpu\*'"),
         ({"devices": [{**GPUS, "count": 0}]}, r"devices\[0\]: the count 0"),
         ({"devices": [{**GPUS, "device": "A1000"}]}, "no device is called 'A1000'"),
@@ -86,7 +111,7 @@ def test_devices_that_are_not_joined_directly_are_reached_over_others() -> None:
         ),
         (
             {"devices": [{**GPUS, "memory_bytes": 1e308}]},
-            r"devices\[0\]: memory_bytes is 1e\+308: it is 0 or more, and less than 2\*\*63",
+            r"devices\[0\]: memory_bytes is 1e\+308: it is 1 or more, and less than 2\*\*63",
         ),
         ({"devices": [GPUS], "links": [{"between": ["gpu*"]}]}, r"links\[0\]: it takes either 'link', .* or 'channel'"),
         (
@@ -116,11 +141,56 @@ def test_devices_that_are_not_joined_directly_are_reached_over_others() -> None:
             {"devices": [{**GPUS, "tiers": [{"name": "host", "channel": "bus"}]}]},
             r"devices\[0\]: tiers\[0\]: channel is 'bus'; the channels are none: list it in 'channels'",
         ),
+        *(
+            ({"devices": [{**GPUS, "tiers": tiers}], "channels": [BUS]}, r"devices\[0\]: tiers\[1\]: " + message)
+            for tiers, message in (
+                ([TIER, {"name": "ssd", "channel": "bus", "over": "host"}], "it takes either .* and then no 'over'"),
+                ([TIER, {"name": "ssd", "channel": "bus", "link": "nvme"}], "it takes either 'link', or 'channel'"),
+                ([TIER, TIER], "two tiers have the name 'host': give each its own"),
+            )
+        ),
+        (
+            {"devices": [{**GPUS, "count": 4000}, {**HOST, "count": 97}]},
+            r"devices\[1\]: the count 97: .* 4096 at most",
+        ),
+        (
+            {"devices": [GPUS], "channels": [{**BUS, "link": {**RATES, "back_bytes_per_s": 1}}]},
+            r"channels\[0\]: back_bytes_per_s is 1: it is 1000 to 1e\+18",
+        ),
+        ({"name": "mine"}, "missing required field `devices`"),
         (
             {"devices": [{**GPUS, "tiers": [{"name": "host"}]}]},
             r"devices\[0\]: tiers\[0\]: it takes either 'link', or 'channel', which it shares with links",
         ),
         ({"devices": [{**GPUS, "device": "switch"}]}, "has no devices but switches"),
+        ({"devices": [{**GPUS, "memory_bytes": 0}]}, r"devices\[0\]: memory_bytes is 0: it is 1 or more"),
+        (
+            {"devices": [HOST, {"device": "switch", "memory_bytes": 5e9}]},
+            r"devices\[1\]: a switch keeps nothing: leave out memory_bytes and tiers",
+        ),
+        (
+            {"devices": [HOST, {"device": "switch", "tiers": [{"name": "host", "link": "pcie4"}]}]},
+            r"devices\[1\]: a switch keeps nothing",
+        ),
+        (
+            {
+                "devices": [GPUS],
+                "channels": [BUS, {**BUS, "name": "b"}],
+                "links": [{"between": ["*"], "channel": "bus"}],
+            },
+            r"channels\[1\]: no link or tier takes 'b': leave it out",
+        ),
+        (
+            {"devices": [GPUS], "links": [{"between": ["gpu0", "gpu1"], "link": BACK, "one_way": True}]},
+            r"links\[0\]: no bytes go back over a link that is one_way: leave out back_bytes_per_s",
+        ),
+        (
+            {
+                "devices": [GPUS],
+                "links": [{"between": ["gpu0", "gpu1"], "link": "pcie4", "one_way": True, "duplex": False}],
+            },
+            r"links\[0\]: a link that is one_way has one direction: leave out duplex",
+        ),
         ({"devices": [{"name": "x"}]}, "missing required field `device`"),
         ({"devices": [HOST], "lanes": []}, "unknown key 'lanes'; near names: channels, links"),
     ],
@@ -130,6 +200,15 @@ def test_files_that_are_wrong_say_what_and_where(tmp_path: Path, content: dict[s
     with pytest.raises(TensortideError, match=message) as error:
         load_cluster(path)
     assert str(error.value).startswith(str(path))
+
+
+def test_a_file_in_utf_16_is_said_to_be_and_one_in_utf_8_may_have_a_mark(tmp_path: Path) -> None:
+    path, text = tmp_path / "box.json", json.dumps({"devices": [GPUS]})
+    path.write_text(text, "utf-8-sig")
+    assert len(load_cluster(path)) == 3
+    path.write_text(text, "utf-16")
+    with pytest.raises(TensortideError, match=r"box.json: it is in UTF-16: save it in UTF-8"):
+        load_cluster(path)
 
 
 def test_a_key_that_stands_twice_is_refused(tmp_path: Path) -> None:
@@ -177,7 +256,7 @@ def test_reading_takes_work_in_proportion_to_the_links(tmp_path: Path, explicit:
 def test_routes_take_the_fastest_way_whichever_is_direct(tmp_path: Path) -> None:
     slow = [{"between": ["gpu0", "gpu2"], "link": "1GB/s"}, {"between": ["gpu*"], "link": "300GB/s,2us"}]
     found = load_cluster(written(tmp_path, devices=[GPUS], links=slow))
-    names = [[found.lanes[lane].name for lane in way] for way in (found.routes[0][2], found.routes[0][1])]
+    names = [[found.wires[wire].name for wire in way] for way in (found.routes[0][2], found.routes[0][1])]
     assert names == [["gpu0 > gpu1", "gpu1 > gpu2"], ["gpu0 > gpu1"]]
 
 
@@ -204,7 +283,7 @@ def test_two_devices_may_have_several_links(tmp_path: Path) -> None:
     nvlink = {"between": ["gpu*"], "link": {"name": "nvlink", "bytes_per_s": 450e9, "latency_ns": 2000}}
     pcie = {"between": ["*"], "link": "pcie5", "beside": True}
     found = load_cluster(written(tmp_path, devices=[{**GPUS, "count": 2, "device": "h100"}], links=[nvlink, pcie]))
-    assert [(lane.name, lane.link.name) for lane in found.lanes] == [
+    assert [(wire.name, wire.link.name) for wire in found.wires] == [
         ("gpu0 > gpu1", "nvlink"),
         ("gpu1 > gpu0", "nvlink"),
         ("gpu0 > gpu1", "pcie5"),
@@ -212,8 +291,8 @@ def test_two_devices_may_have_several_links(tmp_path: Path) -> None:
     ]
     assert found.queues == (0, 1, 2, 3)
     assert found.routes[0][1] == (0,)
-    instead = load_cluster(written(tmp_path, devices=[GPUS], links=[nvlink, {**pcie, "beside": False}]))
-    assert {lane.link.name for lane in instead.lanes} == {"nvlink"}
+    instead = load_cluster(written(tmp_path, devices=[GPUS, HOST], links=[nvlink, {**pcie, "beside": False}]))
+    assert len(instead.wires) == 12  # one for each way of each pair
 
 
 def test_links_may_share_a_channel_and_lead_one_way(tmp_path: Path) -> None:
@@ -223,16 +302,30 @@ def test_links_may_share_a_channel_and_lead_one_way(tmp_path: Path) -> None:
         {"between": ["gpu0", "gpu1"], "link": "pcie3", "one_way": True},
     ]
     found = load_cluster(written(tmp_path, devices=[HOST, {**GPUS, "count": 2}], channels=[bus], links=links))
-    queue = {lane.name: number for lane, number in zip(found.lanes, found.queues, strict=True)}
+    queue = {wire.name: number for wire, number in zip(found.wires, found.queues, strict=True)}
     assert queue == {"cpu > gpu0": 0, "gpu0 > cpu": 0, "cpu > gpu1": 0, "gpu1 > cpu": 0, "gpu0 > gpu1": 1}
-    rates = {lane.name: float(lane.bytes_per_s) / 1e9 for lane in found.lanes[:2]}
+    rates = {wire.name: float(wire.bytes_per_s) / 1e9 for wire in found.wires[:2]}
     assert rates == {"cpu > gpu0": 16, "gpu0 > cpu": 8}
+
+
+def test_one_queue_carries_both_ways_whichever_device_is_first(tmp_path: Path) -> None:
+    for between in itertools.permutations(["cpu", "gpu0"]):
+        link = {"between": between, "link": {**RATES, "back_bytes_per_s": 5e9}, "duplex": False}
+        found = load_cluster(written(tmp_path, devices=[HOST, {**GPUS, "count": 1, "name": "gpu0"}], links=[link]))
+        assert found.queues == (0, 0)
+
+
+def test_three_patterns_join_all_pairs_of_what_they_match(tmp_path: Path) -> None:
+    old = {"name": "old", "device": "t4"}
+    links = [{"between": ["cpu", "gpu*", "old"], "link": "pcie4"}]
+    found = load_cluster(written(tmp_path, devices=[HOST, GPUS, old], links=links))
+    assert [(one.source, one.target) for one in found.links[::2]] == [*itertools.combinations(range(5), 2)]
 
 
 def test_the_speed_of_a_link_is_from_the_first_device_of_between(tmp_path: Path) -> None:
     link = {"between": ["gpu0", "cpu"], "link": {"bytes_per_s": 20e9, "latency_ns": 0, "back_bytes_per_s": 5e9}}
     found = load_cluster(written(tmp_path, devices=[HOST, {**GPUS, "count": 1, "name": "gpu0"}], links=[link]))
-    assert [(lane.name, lane.transfer_ns(10**9)) for lane in found.lanes] == [
+    assert [(wire.name, wire.transfer_ns(10**9)) for wire in found.wires] == [
         ("gpu0 > cpu", 50_000_000),
         ("cpu > gpu0", 200_000_000),
     ]
@@ -263,7 +356,7 @@ def test_a_tier_shares_a_channel_with_links(tmp_path: Path) -> None:
     found = load_cluster(written(tmp_path, devices=[gpus], links=links, channels=channels))
     (tier,) = found.devices[1].tiers
     assert (tier.link.name, tier.channel) == ("host", found.links[0].channel)
-    assert tier.link.transfer_ns(1 << 20) == found.lanes[0].transfer_ns(1 << 20)
+    assert tier.link.transfer_ns(1 << 20) == found.wires[0].transfer_ns(1 << 20)
 
 
 def test_steps_need_routes_there_and_back_and_no_switch(tmp_path: Path) -> None:
@@ -280,12 +373,6 @@ def test_steps_need_routes_there_and_back_and_no_switch(tmp_path: Path) -> None:
         load_cluster(written(tmp_path, devices=switched, links=[{**link, "between": ["*"]}])).check_for_steps()
 
 
-def test_channels_of_one_name_are_refused(tmp_path: Path) -> None:
-    bus = {"name": "bus", "link": "pcie3"}
-    with pytest.raises(TensortideError, match=r"box.json: two channels have the name 'bus'"):
-        load_cluster(written(tmp_path, devices=[HOST], channels=[bus, bus]))
-
-
 def test_the_examples_of_the_page_are_read(tmp_path: Path) -> None:
     page = (Path(__file__).parents[3] / "docs" / "machines.md").read_text("utf-8")
     texts = re.findall(r"```json\n(.*?)```", page, re.DOTALL)
@@ -294,13 +381,18 @@ def test_the_examples_of_the_page_are_read(tmp_path: Path) -> None:
         (tmp_path / "cluster.json").write_text(text)
         found.append(load_cluster(tmp_path / "cluster.json"))
         found[-1].check_for_steps()
-    workstation, nodes, graph = found
+    workstation, nodes, switched, graph = found
+    meant = nodes_of("h100-sxm", devices_per_node=4)
+    assert _joints(switched) == _joints(nodes_to_cluster(meant))
+    assert [(each.row, each.capacity_bytes) for each in switched.devices] == [
+        (each.row, each.capacity_bytes) for each in nodes_to_cluster(meant).devices
+    ]
     assert [device.name for device in workstation.devices] == ["cpu", "gpu0", "gpu1", "gpu2", "gpu3", "old"]
-    assert workstation.lanes[0].transfer_ns(1_000_000) == 4_223
-    assert {lane.link.name for lane in workstation.lanes if lane.name == "gpu0 > gpu1"} == {"nvlink", "pcie5"}
+    assert workstation.wires[0].transfer_ns(1_000_000) == 4_223
+    assert {wire.link.name for wire in workstation.wires if wire.name == "gpu0 > gpu1"} == {"nvlink", "pcie5"}
     queues: dict[int, set[str]] = {}
-    for lane, queue in zip(nodes.lanes, nodes.queues, strict=True):
-        queues.setdefault(queue, set()).add(lane.name)
+    for wire, queue in zip(nodes.wires, nodes.queues, strict=True):
+        queues.setdefault(queue, set()).add(wire.name)
     assert {"a0 > b0", "a0 > b1", "a1 > b0", "a1 > b1"} in queues.values()
     assert {"b0 > a0", "b0 > a1", "b1 > a0", "b1 > a1"} in queues.values()
     assert [device.name for device in graph.devices] == ["cpu0", "gpu1"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import importlib
 import io
 import os
 from collections.abc import Callable, Sequence
@@ -13,10 +12,11 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from tensortide.errors import MissingExtra, OutputError
+from tensortide.errors import OutputError
 from tensortide.importers.g10.analysis import Order, TimedLives, timed_lives
 from tensortide.importers.g10.export_text import texts
 from tensortide.importers.imported import Imported
+from tensortide.parquet import parquet
 from tensortide.timing.durations import Times
 from tensortide.write import write_files
 
@@ -34,6 +34,7 @@ def write_liveness_files(
     with_times: bool = False,
     order: Order = "creation",
     formats: Sequence[Format] = ("config",),
+    log_suffix: str = "",
 ) -> tuple[Path, ...]:
     """Write the liveness of ``trace`` to ``folder`` and beside it: all files or none. Return their paths.
 
@@ -42,28 +43,31 @@ def write_liveness_files(
     liveness tool, or tables with the name of the format. There ``folder`` is ``results/<model>/pytorch<batch>``.
 
     ``times``: of the kernels, if not the trace's own. ``with_times`` puts them into ``kernels.config``. ``order``: of
-    the periods in ``TensorPeriodLog``.
+    the periods in ``TensorPeriodLog``. ``log_suffix`` follows the name of the folder in the names of the two logs.
 
     Raises:
         TraceError: the kernels have no times, or tensors no size.
-        OutputError: something cannot be written, ``folder`` has no name, or PyArrow is missing for ``parquet``.
+        OutputError: something cannot be written, ``folder`` has no name, ``log_suffix`` is no part of a name, or
+            PyArrow is missing for ``parquet``.
     """
     place = Path(folder)
     if not place.name:
         raise OutputError(f"{os.fspath(folder)!r} is no name for files: name a folder, such as results/net/pytorch64")
+    if log_suffix != Path(log_suffix).name:
+        raise OutputError(f"{log_suffix!r} is no part of a file's name: give the suffix of the logs without a folder")
     timed = timed_lives(trace, times)
     contents: dict[Path, str | bytes] = {}
     if "config" in formats:
-        contents |= {_path(place, name): text for name, text in texts(timed, with_times, order).items()}
+        contents |= {_path(place, name, log_suffix): text for name, text in texts(timed, with_times, order).items()}
     for kind in (kind for kind in formats if kind in _RENDERERS):
         made = {name: _RENDERERS[kind](table) for name, table in _tables(timed, order).items()}
-        contents |= {_path(place, f"{name}.{kind}"): data for name, data in made.items()}
+        contents |= {_path(place, f"{name}.{kind}", log_suffix): data for name, data in made.items()}
     return write_files(contents, replaces=".py")  # the logs of the original tool are called so
 
 
-def _path(folder: Path, name: str) -> Path:
+def _path(folder: Path, name: str, log_suffix: str) -> Path:
     """Logs, whose names begin with a capital letter, lie beside the folder."""
-    return folder.with_name(f"{folder.name}_{name}") if name[0].isupper() else folder / "statistics" / name
+    return folder.with_name(f"{folder.name}{log_suffix}_{name}") if name[0].isupper() else folder / "statistics" / name
 
 
 def _tables(timed: TimedLives, order: Order) -> dict[str, Table]:
@@ -164,21 +168,6 @@ def _csv(table: Table) -> str:
     return out.getvalue()
 
 
-def _parquet(table: Table) -> bytes:
-    """Write a Parquet file; a time is a float throughout if one is. Raises MissingExtra without PyArrow."""
-    try:
-        arrow: Any = importlib.import_module("pyarrow")
-        parquet: Any = importlib.import_module("pyarrow.parquet")
-    except ImportError as error:
-        raise MissingExtra("writing Parquet needs PyArrow: pip install pyarrow") from error
-    columns = {name: [list(cell) if isinstance(cell, tuple) else cell for cell in table[name]] for name in table}
-    if any(isinstance(cell, float) for cell in table.get("time_ns", ())):
-        columns["time_ns"] = [*map(float, table["time_ns"])]
-    out = io.BytesIO()
-    parquet.write_table(arrow.table(columns), out)
-    return out.getvalue()
-
-
 def _plain(cell: object) -> object:
     return int(cell) if isinstance(cell, bool) else cell
 
@@ -187,4 +176,4 @@ def _ns(time: Fraction) -> int | float:
     return time.numerator if time.denominator == 1 else float(time)
 
 
-_RENDERERS: dict[str, Callable[[Table], str | bytes]] = {"json": _json, "csv": _csv, "parquet": _parquet}
+_RENDERERS: dict[str, Callable[[Table], str | bytes]] = {"json": _json, "csv": _csv, "parquet": parquet}

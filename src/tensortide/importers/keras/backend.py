@@ -15,7 +15,7 @@ import numpy as np
 
 from tensortide.cost import ModelSizes
 from tensortide.dtypes import ITEM_BYTES
-from tensortide.errors import MetricError
+from tensortide.errors import MetricError, Unavailable
 from tensortide.graph.model import Graph
 from tensortide.importers.keras import sampling
 from tensortide.importers.keras.sampling import Distribution, Range
@@ -66,10 +66,33 @@ class KerasBackend:
             raise MetricError(
                 "a Keras model is called as model(inputs): a ForwardPass with a call of its own is not traced"
             )
-        if device not in (None, "cpu"):
-            raise MetricError(f"a Keras model is traced where Keras runs, not for the device {device!r}")
+        _require_here(device)
         given = (*positional, *named.values())
         return given[0] if len(given) == 1 and not named else dict(named) if named and not positional else [*given]
+
+    def layer_shapes(
+        self, model: Any, arguments: Any, *, call: Any = None
+    ) -> Mapping[str, tuple[tuple[int, ...], ...]]:
+        """List the shapes of what the layers of a model return: those of its own, a model among them as one."""
+        import keras
+
+        batch = next((int(x.shape[0]) for x in keras.tree.flatten([*arguments]) if getattr(x, "shape", ())), 1)
+        found: dict[str, tuple[tuple[int, ...], ...]] = {}
+        for layer in getattr(model, "layers", ()):
+            try:
+                returned = keras.tree.flatten(layer.output)
+            except (AttributeError, ValueError):
+                raise Unavailable(
+                    f"the layer {layer.name!r} of {model.name!r} does not say what it returns: those of functional and "
+                    "sequential models do"
+                ) from None
+            shapes = tuple((batch, *x.shape[1:]) for x in returned)
+            if any(None in shape for shape in shapes):
+                raise Unavailable(
+                    f"the layer {layer.name!r} leaves sizes open: build the model with inputs of fixed shapes"
+                )
+            found[layer.name] = shapes
+        return found
 
     def sample(
         self, arguments: Any, *, distribution: Distribution = "uniform", ranges: Mapping[int | str, Range] | None = None
@@ -99,8 +122,7 @@ class KerasBackend:
 
     def evaluating(self, model: Any, device: str | None = None) -> AbstractContextManager[Callable[[Any], Any]]:
         """Yield what makes arguments tensors of the framework that Keras runs on. Models infer unless told to train."""
-        if device not in (None, "cpu"):
-            raise MetricError(f"a Keras model runs where Keras does, not on the device {device!r}")
+        _require_here(device)
         return self._evaluating()
 
     @contextlib.contextmanager
@@ -158,6 +180,16 @@ class KerasBackend:
             value = detach().cpu()
         found = np.asarray(value)
         return found.astype(np.float32) if found.dtype.name == "bfloat16" else found
+
+
+def _require_here(device: str | None) -> None:
+    """Raise MetricError for a device that Keras does not run on."""
+    import keras
+
+    if device not in (None, "cpu") and not (device == "cuda" and keras.distribution.list_devices("gpu")):
+        raise MetricError(
+            f"a Keras model runs where Keras does, on {', '.join(keras.distribution.list_devices())}, not on {device!r}"
+        )
 
 
 def _elements(variables: Iterable[Any]) -> int:

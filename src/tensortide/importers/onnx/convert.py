@@ -19,7 +19,7 @@ from tensortide.importers.onnx import control
 from tensortide.importers.onnx.contents import array
 from tensortide.importers.onnx.frame import DEEPEST_CALL, MANY, Frame, dim_size, expanded
 from tensortide.importers.onnx.names import input_names, op_name
-from tensortide.importers.onnx.read import Body, Model, Node, Port, Stored
+from tensortide.importers.onnx.read import Model, Node, Port, Stored
 from tensortide.importers.onnx.roles import role_of, uses
 from tensortide.importers.onnx.shapes.base import SHAPES, Call
 from tensortide.importers.onnx.shapes.elements import constant
@@ -267,11 +267,3 @@ def _arguments(node: Node, taken: set[str]) -> Mapping[str, Argument]:
         if isinstance(value, bool | int | float) or short or (isinstance(value, str) and len(value) <= 200):
             found[f"{key}_" if key in taken else key] = value
     return found
-
-
-def body_of(call: Call, name: str) -> Body:
-    """Return the graph that is an attribute of a node."""
-    body = call.node.attributes.get(name)
-    if not isinstance(body, Body):
-        raise call.fail(f"it has no graph {name}")
-    return body

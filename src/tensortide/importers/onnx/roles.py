@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator
 
 from tensortide.dtypes import is_float
 from tensortide.graph.model import Role
@@ -69,11 +68,3 @@ def role_of(stored: Stored, places: set[tuple[str, int]]) -> Role:
     else:
         weight = any(i in QUANTIZED.get(kind, ()) for kind, i in places)
     return Role.PARAMETER if weight else Role.BUFFER
-
-
-def inner_bodies(body: Body) -> Iterator[Body]:
-    """List the graphs inside the nodes of ``body``."""
-    for node in body.nodes:
-        for value in node.attributes.values():
-            if isinstance(value, Body):
-                yield value

@@ -133,7 +133,12 @@ def read_model(path: Path) -> Model:
         data = path.read_bytes()
     except OSError as error:
         raise FlatBufferError(f"{path}: cannot be read: {error.strerror or error}") from None
-    file = Reader(str(path), data)
+    return parse_model(str(path), data)
+
+
+def parse_model(name: str, data: bytes) -> Model:
+    """Read the bytes of a flat buffer, which errors call ``name``. Raises FlatBufferError as ``read_model``."""
+    file = Reader(name, data)
     if data[4:8] != IDENTIFIER:
         raise file.fail("no flat buffer of TensorFlow Lite")
     root = file.root()

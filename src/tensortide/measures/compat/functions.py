@@ -8,10 +8,8 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 from tensortide.errors import MetricError
-from tensortide.graph.model import Graph
 from tensortide.measures import scores
-from tensortide.measures.backend import Arguments, backend_of, forward_times_ns
-from tensortide.measures.compat.figures import Figure, figures
+from tensortide.measures.backend import backend_of, forward_times_ns
 from tensortide.measures.compat.keys import (
     Device,
     DynamicEvalMetric,
@@ -19,17 +17,17 @@ from tensortide.measures.compat.keys import (
     ExecutionTime,
     Flops,
     InferenceTime,
+    LayerwiseData,
     LayerwiseSummary,
     MemoryFootprint,
     ModelSize,
     StatusKey,
     TotalParams,
 )
-from tensortide.measures.compat.liveness import layer_rows
-from tensortide.measures.compat.nodes import node_graph
-from tensortide.measures.data import Data
+from tensortide.measures.compat.sources import Asked, values
+from tensortide.measures.data import TRAIN, Data, count
 from tensortide.measures.evaluation import MAIN, TIME, Evaluation
-from tensortide.measures.metric import Comparative, Missing
+from tensortide.measures.metric import Comparative
 
 
 class ProfilerFunction:
@@ -37,8 +35,17 @@ class ProfilerFunction:
     ``__call__`` are options."""
 
     def get_bounded_status_keys(self) -> StatusKey | tuple[StatusKey, ...]:
-        """The status keys that it computes."""
-        raise NotImplementedError
+        """The status keys that it computes. Older scripts say them in ``get_bounded_status_key``, without the s.
+
+        Raises NotImplementedError for a class that says none."""
+        single = getattr(self, "get_bounded_status_key", None)
+        if single is None:
+            raise NotImplementedError(
+                f"{type(self).__name__} does not say what it computes: define get_bounded_status_keys(self), which "
+                "returns a StatusKey or a tuple of them"
+            )
+        keys: StatusKey | tuple[StatusKey, ...] = single()
+        return keys
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         """Compute the value of the key, or a dict of values by name of key."""
@@ -58,17 +65,6 @@ class ProfilerFunction:
 # -- figures -----------------------------------------------------------------------------------------
 
 
-def traced_forward(model: Any, data: Data, batch_size: int) -> tuple[Graph, bool]:
-    """Capture the inference forward on the path that a tracer takes. Returns it, and True if all inputs are named."""
-    from tensortide.recorder.short_cuts import as_for_a_tracer
-
-    arguments = data.forward.random_arguments(batch_size)
-    by_name = isinstance(arguments, Arguments) and bool(arguments.named) and not arguments.positional
-    with as_for_a_tracer():
-        graph = backend_of(model).forward_graph(model, arguments, device=None, call=data.forward.own_call)
-    return graph, by_name or isinstance(arguments, Mapping)
-
-
 class _Figures(ProfilerFunction):
     keys: ClassVar[tuple[type[StatusKey], ...]] = ()
 
@@ -83,30 +79,16 @@ class _Figures(ProfilerFunction):
         device: Device | str = Device.CPU,
         include_weights: bool = True,
     ) -> dict[str, Any]:
-        del device, include_weights  # nothing is run, and weights are never part of the footprint
-        graph, by_name = traced_forward(model, data_splits["train"], batch_size)
-        found: dict[str, Any] = {one.name: _value(one) for one in figures(graph, batch=batch_size, keywords=by_name)}
-        if LayerwiseSummary in self.keys:
-            failed = next((value for value in found.values() if isinstance(value, Missing)), None)
-            found[LayerwiseSummary.NAME] = failed or layer_table(graph)
-        return {key.NAME: found[key.NAME] for key in self.keys}
-
-
-def _value(figure: Figure) -> float | Missing:
-    return figure.missing or figure.shown or 0.0
-
-
-def layer_table(graph: Graph) -> str:
-    """The layer table as text, tab separated."""
-    rows = layer_rows(node_graph(graph))
-    fields = ("index", "weight", "bias", "input_shape", "output_shape", "in_tensors", "out_tensors", "scope", "ram")
-    return "\n".join(["\t".join(fields), *("\t".join(str(getattr(row, name)) for name in fields) for row in rows)])
+        del device  # nothing is timed: a footprint calls the model once, where it is
+        return values(
+            Asked(model, data_splits.get(TRAIN), batch_size, include_weights), [key.NAME for key in self.keys]
+        )
 
 
 class ComputeComplexity(_Figures):
     """All figures, and the layer table."""
 
-    keys = (Flops, TotalParams, ModelSize, MemoryFootprint, LayerwiseSummary)
+    keys = (Flops, TotalParams, ModelSize, MemoryFootprint, LayerwiseSummary, LayerwiseData)
 
 
 class ComputeFlops(_Figures):
@@ -128,7 +110,7 @@ class ComputeSize(_Figures):
 
 
 class ComputeLayerwiseSummary(_Figures):
-    """Layer table."""
+    """Layer table, as text."""
 
     keys = (LayerwiseSummary,)
 
@@ -255,3 +237,32 @@ def get_topk(
 ) -> dict[str, float]:
     """Percentage of labels among the highest scores, as ``top-1``, ``top-5``."""
     return scores.top_k(model, data_loader, k=topk, device=Device(device).framework, transform=transform)
+
+
+class EvalLossFunction(EvaluationFunction):
+    """Mean loss of a model over a loader. ``loss_fn`` is a function of the model and a batch that returns the mean over
+    the batch, or a dict of means to add up; every sample weighs the same.
+
+    It runs where the model is. A loss with a method ``to_device`` is told the device first."""
+
+    def __init__(self, loss_fn: Callable[[Any, Any], Any]) -> None:
+        self.loss_fn = loss_fn
+
+    def __call__(self, model: Any, data_loader: Any, device: Device | str = Device.CPU, transform: Any = None) -> float:
+        backend, moved = backend_of(model), getattr(self.loss_fn, "to_device", None)
+        if moved is not None:
+            moved(Device(device))
+        total, samples = 0.0, 0
+        with backend.evaluating(model, Device(device).framework) as place:
+            for batch in map(place, Data.of(data_loader)):
+                given = batch if transform is None else transform(batch)
+                found = self.loss_fn(model, given)
+                parts = [*found.values()] if isinstance(found, Mapping) else [found]
+                size = count(given)
+                if size is None:
+                    raise MetricError("the batches have no tensor to count samples by: a mean loss needs one")
+                total += size * sum(float(backend.array(part).reshape(())) for part in parts)
+                samples += size
+        if not samples:
+            raise MetricError("the loader has no samples to evaluate, or is an iterator that was used up")
+        return total / samples

@@ -1,13 +1,11 @@
-"""Status keys by the names of deeplite-profiler, and how it displays and compares them."""
+"""Status keys by the names of deeplite-profiler."""
 
 from __future__ import annotations
 
 import copy
 import enum
-from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tensortide.errors import MetricError
 from tensortide.measures.compat.figures import scaled_flops
 from tensortide.measures.metric import Comparative
 
@@ -48,6 +46,12 @@ class LayerwiseSummary(StatusKey):
     """The layer table as text: no row of the display."""
 
     NAME = "layerwise_summary"
+
+
+class LayerwiseData(StatusKey):
+    """The layer table as data, a dict by row: no row of the display."""
+
+    NAME = "layerwise_data"
 
 
 class Metric(StatusKey):
@@ -96,13 +100,13 @@ class TotalParams(Metric):
 
 
 class ModelSize(Metric):
-    """Trainable parameters at 4 bytes each, in units of 2^20 bytes."""
+    """Bytes of the parameters."""
 
     NAME, TITLE, UNIT = "model_size", "Model Size", "MB"
 
 
 class MemoryFootprint(Metric):
-    """Four times the live bytes of a forward pass, in units of 2^20 bytes."""
+    """Bytes of the inputs, of what layers return and, with the weights, of the parameters."""
 
     NAME, TITLE, UNIT = "memory_footprint", "Memory Footprint", "MB"
 
@@ -147,76 +151,3 @@ class DynamicEvalMetric(EvalMetric):
 
     def description(self) -> str:
         return self._about
-
-
-# -- display -----------------------------------------------------------------------------------------
-
-_FIRST = ("eval_metric", "", "model_size", "flops", "total_params", "memory_footprint", "execution_time")
-"""The order of rows; the empty name stands for secondary results. Inference time and all others follow."""
-
-
-def ordered(keys: Mapping[str, StatusKey]) -> list[Metric]:
-    """The keys that are displayed, in order."""
-    shown = [key for key in keys.values() if isinstance(key, Metric)]
-    names = [*_FIRST, "inference_time"]
-    places = {name: place for place, name in enumerate(names)}
-    return sorted(shown, key=lambda key: 1 if isinstance(key, DynamicEvalMetric) else places.get(key.NAME, len(names)))
-
-
-def compared(one: Metric, other: Metric) -> str:
-    """The comparative of two values as displayed; ``one`` is the reference."""
-    if one.value is None or other.value is None:
-        return "---"
-    try:
-        how = one.get_comparative()
-        comparative = how if isinstance(how, Comparative) else Comparative.of(how)
-    except MetricError:
-        return "<Error Comparing>"
-    if comparative is Comparative.NONE:
-        return "---"
-    if one.get_units() != other.get_units():
-        return "<Unsupported units>"
-    value = comparative.of_values(one.get_value(), other.get_value())
-    if value is None:
-        return "INF"
-    return f"{value:.2f}" if comparative is Comparative.DIFF else f"{value:.2f}x"
-
-
-def box(title: str, names: Sequence[str], columns: Sequence[Mapping[str, StatusKey]], *, short: bool = True) -> str:
-    """Draw the status of one model, or of two with their comparison; names that do not fit end with an ellipsis."""
-    width = 63 if len(columns) == 1 else 122
-    rule = f"+{'-' * width}+"
-    lines = [rule, f"|{title:^{width}}|", rule, _line(["", *_head(names)]), rule]
-    for key in ordered(columns[0]):
-        others = [column.get(key.NAME) for column in columns]
-        keys = [other for other in others if isinstance(other, Metric)]
-        unit = key.get_units()
-        cells = [_text(one) for one in keys]
-        if len(keys) == 2:
-            cells = [compared(keys[0], keys[1]), *cells]
-        lines.append(_line([f"{key.friendly_name()} ({unit})" if unit else key.friendly_name(), *cells]))
-    if not short:
-        lines.append(rule)
-        lines += [f"{key.friendly_name()}: {key.description()}" for key in ordered(columns[0])]
-    return "\n".join([*lines, rule])
-
-
-def _head(names: Sequence[str]) -> list[str]:
-    return [*names] if len(names) == 1 else ["Enhancement", *names]
-
-
-def _text(key: Metric) -> str:
-    if key.value is None:
-        return "<NotComputed>"
-    value = key.get_value()
-    return f"{value:.4f}" if isinstance(value, int | float) else str(value)
-
-
-def _line(cells: Sequence[str]) -> str:
-    if len(cells) == 2:
-        return f"|{_fit(cells[0], 40)} | {_fit(cells[1], 20)}|"
-    return f"|{_fit(cells[0], 40)} |" + "".join(f"{_fit(cell, 25)} |" for cell in cells[1:])
-
-
-def _fit(text: str, width: int) -> str:
-    return f"{text:>{width}}" if len(text) <= width else text[: width - 1] + "…"

@@ -130,25 +130,12 @@ def compare(
     Raises MetricError for fewer than two steps, for what is none, for metrics of a model at several batch sizes, and
     for a threshold that cannot be read.
     """
-    for text in thresholds:
-        parse_limit(text, None)  # what cannot be read is refused before any work
-    if len(steps) < 2:
-        raise MetricError("a comparison takes at least two steps")
-    check_argument("names", names, (Sequence,), "a tuple of texts")
-    for name in names:
-        check_argument("a name of a step", name, (str,), "a text")
+    _check(steps, names, thresholds)
     if options:
-        from tensortide.measures.differences.request import CompareRequest, answer
-
         if machines:
             raise MetricError(f"machines goes with opened steps, {' and '.join(options)} with targets")
-        given: dict[str, Any] = {
-            "targets": steps,
-            "reference": chr(ord("A") + reference),
-            "threshold": tuple(thresholds),
-        }
-        given |= {"strict": strict, "top": top, "depth": depth, **options}
-        return answer(request_of("compare", CompareRequest, given), names=names)
+        options |= {"threshold": tuple(thresholds), "strict": strict, "top": top, "depth": depth}
+        return _of_targets(steps, names, reference, options)
     entrants = []
     for place, step in enumerate(steps):
         name = names[place] if place < len(names) else ""
@@ -161,6 +148,27 @@ def compare(
     units |= {name: entry.metric.unit for one in entrants for name, entry in one.status.entries.items()}
     limits = tuple(parse_limit(text, units) for text in thresholds)
     return Compared(tuple(entrants), reference, limits, top, depth)
+
+
+def _check(steps: Sequence[Comparable], names: Sequence[str], thresholds: Sequence[str]) -> None:
+    """Raise an error for what is no comparison, before any work."""
+    for text in thresholds:
+        parse_limit(text, None)
+    if len(steps) < 2:
+        raise MetricError("a comparison takes at least two steps")
+    check_argument("names", names, (Sequence,), "a tuple of texts")
+    for name in names:
+        check_argument("a name of a step", name, (str,), "a text")
+
+
+def _of_targets(
+    targets: Sequence[Comparable], names: Sequence[str], reference: int, options: dict[str, Any]
+) -> Compared:
+    """Compare targets that are opened with ``options``, as the command line does."""
+    from tensortide.measures.differences.request import CompareRequest, answer
+
+    given = {"targets": targets, "reference": chr(ord("A") + reference), **options}
+    return answer(request_of("compare", CompareRequest, given), names=names)
 
 
 def _entrant(letter: str, step: Comparable, name: str, machine: str | None) -> Entrant:

@@ -14,7 +14,7 @@ from tensortide.errors import TensortideError
 from tensortide.parallelism.closed.configuration import Configuration, with_shared_heads
 from tensortide.parallelism.closed.transformer import Transformer
 from tensortide.parallelism.pipelines import DEFAULT_SCHEDULE, SCHEDULES
-from tensortide.timing.collectives import Cluster
+from tensortide.timing.collectives import Nodes
 from tensortide.timing.rates import matrix_tflops
 
 Floats = NDArray[np.float64]
@@ -25,11 +25,11 @@ _SETTINGS = sorted(Configuration.__struct_fields__)
 
 
 class Step(NamedTuple):
-    """A transformer, how it is divided, and the cluster that it trains on."""
+    """A transformer, how it is divided, and the nodes that it trains on."""
 
     shape: Transformer
     configuration: Configuration
-    cluster: Cluster
+    nodes: Nodes
 
 
 def layer_of(step: Step) -> str:
@@ -56,8 +56,8 @@ def layer_of(step: Step) -> str:
         for name in names
         if getattr(given, name) != getattr(plain, name)
     ]
-    across = one.tensor * one.context > step.cluster.devices_per_node
-    return " ".join([step.cluster.device.name, *(["nodes"] if across else []), *settings])
+    across = one.tensor * one.context > step.nodes.devices_per_node
+    return " ".join([step.nodes.device.name, *(["nodes"] if across else []), *settings])
 
 
 class Columns(NamedTuple):
@@ -120,12 +120,12 @@ def columns(steps: Sequence[Step]) -> Columns:
     return Columns(*np.array([_row(*step) for step in steps], float).T)
 
 
-def _row(shape: Transformer, one: Configuration, cluster: Cluster) -> tuple[float, ...]:
-    device, shape = cluster.device, with_shared_heads(shape, one)
-    peak, peak16 = (_peak(cluster, dtype) for dtype in (one.dtype, "bfloat16"))
+def _row(shape: Transformer, one: Configuration, nodes: Nodes) -> tuple[float, ...]:
+    device, shape = nodes.device, with_shared_heads(shape, one)
+    peak, peak16 = (_peak(nodes, dtype) for dtype in (one.dtype, "bfloat16"))
     routed = shape.active if shape.experts and one.expert > 1 else 0
     inner = one.tensor * one.context  # ranks that communicate most
-    link = cluster.joining(range(min(inner if inner > 1 else cluster.size, cluster.devices_per_node)))
+    link = nodes.joining(range(min(inner if inner > 1 else nodes.size, nodes.devices_per_node)))
     return (
         *(shape.layers, shape.hidden, shape.heads, shape.seq, shape.vocab),
         *(shape.attention_weights, shape.layer_weights - shape.attention_weights, shape.active_weights),
@@ -136,18 +136,18 @@ def _row(shape: Transformer, one: Configuration, cluster: Cluster) -> tuple[floa
         *(one.sequence, one.fused_attention, one.causal_half),
         *(one.overlap_data, one.overlap_tensor, one.overlap_pipeline, one.launch_graph),
         *(peak, peak16, device.memory_gbytes_per_s * 1e9, float(link.bytes_per_s)),
-        float(cluster.nic.bytes_per_s) * cluster.nics / cluster.devices_per_node if cluster.nic else 0.0,
-        *(cluster.devices_per_node, one.gradient_bytes, 1.0),
+        float(nodes.nic.bytes_per_s) * nodes.nics / nodes.devices_per_node if nodes.nic else 0.0,
+        *(nodes.devices_per_node, one.gradient_bytes, 1.0),
     )
 
 
-def _peak(cluster: Cluster, dtype: str) -> float:
-    found = matrix_tflops(cluster.device, dtype)
+def _peak(nodes: Nodes, dtype: str) -> float:
+    found = matrix_tflops(nodes.device, dtype)
     if found is None:
-        name = cluster.device.name
+        name = nodes.device.name
         if dtype not in DTYPES:
             raise TensortideError(f"no dtype is called {dtype!r}")
-        known = ", ".join(each for each in DTYPES if is_float(each) and matrix_tflops(cluster.device, each) is not None)
+        known = ", ".join(each for each in DTYPES if is_float(each) and matrix_tflops(nodes.device, each) is not None)
         raise TensortideError(
             f"the catalogue has no rate of {dtype} products of {name}: it may lack units for them. It has those of "
             f"{known or 'no dtype'}"

@@ -58,7 +58,7 @@ def measured(steps: Sequence[Step], ns: Sequence[float]) -> MeasuredSteps:
 
 
 def _key(step: Step) -> tuple[object, ...]:
-    return (step.shape, step.configuration, step.cluster.name)
+    return (step.shape, step.configuration, step.nodes.name)
 
 
 class Fitted(NamedTuple):

@@ -39,7 +39,7 @@ REFERENCE_BALANCE = 312e12 / 2039e9
 """FLOP per byte of the A100 that the constants are fitted on: a device that computes more in the time of a byte needs
 products larger by as much."""
 HOP_NS = 14_000
-"""A hop between nodes (``timing.collectives.cluster.NIC_LATENCY_NS``)."""
+"""A hop between nodes (``timing.collectives.nodes.NIC_LATENCY_NS``)."""
 
 
 class Parts(NamedTuple):

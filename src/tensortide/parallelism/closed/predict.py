@@ -12,7 +12,7 @@ from tensortide.parallelism.closed.constants import Reference, StepConstants, po
 from tensortide.parallelism.closed.formula import parts
 from tensortide.parallelism.closed.memory import RankMemory, rank_memory
 from tensortide.parallelism.closed.transformer import Transformer
-from tensortide.timing.collectives import Cluster
+from tensortide.timing.collectives import Nodes
 from tensortide.timing.estimates import Estimate, Provenance
 from tensortide.timing.intervals import UNMEASURED
 
@@ -37,25 +37,25 @@ def known_columns(step: Step) -> tuple[Columns, float | None]:
 
 
 def predict_step(
-    shape: Transformer, configuration: Configuration, cluster: Cluster, constants: StepConstants | None = None
+    shape: Transformer, configuration: Configuration, nodes: Nodes, constants: StepConstants | None = None
 ) -> StepPrediction:
-    """Predict a step of ``shape`` on all devices of ``cluster`` by the closed form.
+    """Predict a step of ``shape`` on all devices of ``nodes`` by the closed form.
 
     ``constants`` are the shipped ones unless given; with them, the time of a layer that was measured is corrected. The
     interval is that of steps held out in their fit; it is a factor of two at least on devices other than theirs.
 
     Raises:
-        DegreesError: a degree does not divide the transformer, the batch or the cluster.
+        DegreesError: a degree does not divide the transformer, the batch or the devices.
         TensortideError: a rate of the device is unknown.
     """
-    check(configuration, shape, cluster.size)
-    step = Step(shape, configuration, cluster)
+    check(configuration, shape, nodes.size)
+    step = Step(shape, configuration, nodes)
     steps, factor = known_columns(step) if constants is None else (columns([step]), None)
     columned = parts(shipped().constants if constants is None else constants, steps)
     found = {name: float(column[0]) for name, column in columned._asdict().items()}
     ns = sum(found.values())
-    known = cluster.device.name == Reference().device and cluster.size <= Reference().devices
-    half = pool_of(cluster.nodes, known=factor is not None).of(ns)
+    known = nodes.device.name == Reference().device and nodes.size <= Reference().devices
+    half = pool_of(nodes.count, known=factor is not None).of(ns)
     below, above = (half.below, half.above) if known else (max(UNMEASURED, half.below), max(UNMEASURED, half.above))
     provenance = Provenance.INTERPOLATED if known else Provenance.EXTRAPOLATED
     time = Estimate.of(ns, below, above, provenance, "step")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tensortide.parallelism.pipelines.play import StageTime, play
 from tensortide.parallelism.pipelines.runs import (
-    Lane,
+    RankLane,
     Run,
     RunKind,
     bubble,
@@ -25,9 +25,9 @@ from tensortide.parallelism.pipelines.schedules import (
 __all__ = [
     "DEFAULT_SCHEDULE",
     "SCHEDULES",
-    "Lane",
     "PipelineName",
     "PipelineSchedule",
+    "RankLane",
     "Run",
     "RunKind",
     "StageTime",

@@ -44,7 +44,7 @@ class Run(NamedTuple):
     end_ns: int
 
 
-class Lane(NamedTuple):
+class RankLane(NamedTuple):
     """A lane of a divided step: its name, its stage, and the ranks that it stands for."""
 
     name: str
@@ -74,7 +74,7 @@ _KINDS = {
 collectives ZeRO has: it stands for all of them."""
 
 
-def lanes_of_ranks(degrees: ParallelDegrees) -> list[Lane]:
+def lanes_of_ranks(degrees: ParallelDegrees) -> list[RankLane]:
     """The lanes of a step of these degrees: one for each rank, or of more than ``MOST_LANES`` one for each stage.
 
     Examples:
@@ -89,11 +89,13 @@ def lanes_of_ranks(degrees: ParallelDegrees) -> list[Lane]:
     for first in range(0, degrees.devices, each):
         name, stage = f"rank {first}" if each == 1 else f"ranks {first} to {first + each - 1}", first // inner
         name = f"stage {stage + 1} of {stages}, {name}" if stages > 1 else name
-        found.append(Lane(name, stage, range(first, first + each)))
+        found.append(RankLane(name, stage, range(first, first + each)))
     return found
 
 
-def timeline_of(runs: Sequence[Run], lanes: Sequence[Lane] | None = None, kept_bytes: Sequence[int] = ()) -> Timeline:
+def timeline_of(
+    runs: Sequence[Run], lanes: Sequence[RankLane] | None = None, kept_bytes: Sequence[int] = ()
+) -> Timeline:
     """The Timeline of ``runs``, shown on ``lanes`` (default: one for each rank of a pipeline alone). Its ops have no
     tensors.
 

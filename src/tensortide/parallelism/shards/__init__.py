@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tensortide.parallelism.shards.request import Along, Shard
+from tensortide.parallelism.shards.regions import Along, Shard
 from tensortide.parallelism.shards.sharded import Piece, Sharded, ShardedModule, WholeOp, sharded
 
 __all__ = ["Along", "Piece", "Shard", "Sharded", "ShardedModule", "WholeOp", "sharded"]

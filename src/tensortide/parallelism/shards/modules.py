@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from tensortide.graph.model import OUTSIDE, Graph, Module, within
+from tensortide.graph.model import OUTSIDE, Graph, Module
+from tensortide.graph.module_paths import within
 from tensortide.parallelism.shards.regions import Divided, Region, families
 
 

@@ -11,8 +11,7 @@ from tensortide.graph.model import Graph, Named, Role
 from tensortide.parallelism.analysis import analyzed
 from tensortide.parallelism.draft import compacted, replace
 from tensortide.parallelism.shards.axis_split import AxisSplit, Facts
-from tensortide.parallelism.shards.regions import Divided, divided
-from tensortide.parallelism.shards.request import Along, Shard
+from tensortide.parallelism.shards.regions import Along, Divided, Shard, divided
 from tensortide.parallelism.shards.walk import Walk
 from tensortide.parallelism.sites import located
 

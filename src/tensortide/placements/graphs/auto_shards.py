@@ -5,21 +5,20 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated, NamedTuple, TypeAlias
 
 from tensortide.errors import NothingFits, TensortideError
-from tensortide.graph.model import OUTSIDE, Graph, within
-from tensortide.graph.module_paths import pattern
+from tensortide.graph.model import OUTSIDE, Graph
+from tensortide.graph.module_paths import pattern, within
 from tensortide.parallelism.shards import Shard
-from tensortide.parallelism.shards.request import Along
+from tensortide.parallelism.shards.regions import Along
 from tensortide.placements.graphs.durations import op_times
 from tensortide.placements.graphs.options import PlaceOptions
 from tensortide.placements.graphs.placed_step import Ready, ready
 from tensortide.shown import Show
 from tensortide.timing.clusters import Cluster
-from tensortide.timing.durations import Durations
 
 if TYPE_CHECKING:
     from tensortide.placements.search import Search
@@ -61,7 +60,6 @@ def auto_shards(
     graph: Graph,
     cluster: Cluster,
     options: PlaceOptions,
-    durations: Mapping[str, Durations] | None = None,
     *,
     by: Search | None = None,
     budget: int = SHORT,
@@ -73,13 +71,13 @@ def auto_shards(
     Each is divided among all devices along the output channels and along the batch, beside what was kept before, or in
     place of modules that it lies in or that lie in it; a search of ``budget`` placements says what a step takes, and
     what lowers it is kept. ``options.shards`` are kept in any
-    case. ``durations``: those of the step without shards, by which shares are reckoned; shards have predicted times.
+    case.
     """
     parts, kept, tried = len(cluster) // options.data, dict[_Modules, tuple[Shard, ...]](), list[Tried]()
     if parts < 2:
         return AutoSharded(options.shards, ())
     score = _score(graph, cluster, options, by, budget, seed)
-    for modules in _candidates(graph, cluster, durations):
+    for modules in _candidates(graph, cluster):
         apart = {other: shards for other, shards in kept.items() if not modules.nested(other)}
         for along in ALONG:
             shards = tuple(Shard(name, along, parts) for name in modules.names)
@@ -107,7 +105,7 @@ def _score(graph: Graph, cluster: Cluster, options: PlaceOptions, by: Search | N
         return math.inf, math.inf
     problem = prepared.problem
     found = (by or Best()).search(problem, budget, seed)
-    run = problem.simulator.run(problem.pinned(found.placement))
+    run = problem.simulator.run(found.placement)
     return float(sum(run.over_bytes)), float(run.makespan_ns)
 
 
@@ -123,10 +121,10 @@ class _Modules(NamedTuple):
         return any(within(a, b) or within(b, a) for a in self.paths for b in other.paths)
 
 
-def _candidates(graph: Graph, cluster: Cluster, durations: Mapping[str, Durations] | None) -> Iterator[_Modules]:
+def _candidates(graph: Graph, cluster: Cluster) -> Iterator[_Modules]:
     """Yield modules by their share of the work on the fastest device, largest first, those inside them counted: paths,
     or a pattern of all that differ in numbers alone where these have one type."""
-    times = min(op_times(graph, cluster, durations).ns, key=sum)
+    times = min(op_times(graph, cluster).ns, key=sum)
     kinds = {module.path: module.type for module in graph.modules}
     work: defaultdict[tuple[str, str], int] = defaultdict(int)
     paths: defaultdict[tuple[str, str], dict[str, None]] = defaultdict(dict)

@@ -21,11 +21,11 @@ class SharedChannel(NamedTuple):
 
 
 def queues_inside(cluster: Cluster, group: range) -> list[int]:
-    """The queues of the lanes inside a group, in an order in which those of equal groups correspond to each other."""
+    """The queues of the wires inside a group, in an order in which those of equal groups correspond to each other."""
     found = [
-        (lane.source, lane.target, lane.bytes_per_s, lane.link.latency_ns, number)
-        for number, lane in enumerate(cluster.lanes)
-        if lane.source in group and lane.target in group
+        (wire.source, wire.target, wire.bytes_per_s, wire.link.latency_ns, number)
+        for number, wire in enumerate(cluster.wires)
+        if wire.source in group and wire.target in group
     ]
     return [cluster.queues[number] for *_, number in sorted(found)]
 
@@ -35,7 +35,7 @@ def first_group(cluster: Cluster, size: int) -> Cluster:
     has an equal part of the rate, since all send at the same time."""
     parts = {first: max(Counter(queues).values()) for first, queues in _corresponding(cluster, size).items()}
     own = _links(cluster, size)
-    shares = {(cluster.links[i].channel, cluster.lanes[i].inwards): parts[cluster.queues[i]] for i in own}
+    shares = {(cluster.links[i].channel, cluster.wires[i].inwards): parts[cluster.queues[i]] for i in own}
 
     def part(number: int, channel: Channel) -> Channel:
         link, (there, back) = channel.link, (shares.get((number, inwards), 1) for inwards in (False, True))
@@ -56,8 +56,8 @@ def first_group(cluster: Cluster, size: int) -> Cluster:
 def shared_channels(cluster: Cluster, first: Cluster, rings: Sequence[Sequence[int]]) -> tuple[SharedChannel, ...]:
     """The channels of ``cluster`` that ``rings`` share; ``first`` is its first group, ``rings`` has for each device of
     it the queues that its exchange passes, each as often as it does."""
-    lanes = _links(cluster, len(first))
-    own = {cluster.queues[lane]: queue for lane, queue in zip(lanes, first.queues, strict=True)}
+    wires = _links(cluster, len(first))
+    own = {cluster.queues[wire]: queue for wire, queue in zip(wires, first.queues, strict=True)}
     queues: defaultdict[int, Counter[int]] = defaultdict(Counter)
     for number, corresponding in _corresponding(cluster, len(first)).items():
         for queue in corresponding:

@@ -22,7 +22,8 @@ from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
 from tensortide.graph.effects import draws_random
-from tensortide.graph.model import Graph, Phase, Role, named_after
+from tensortide.graph.model import Graph, Phase, Role
+from tensortide.graph.module_paths import named_after
 
 SCALAR_BYTES = 16
 """A storage of no more bytes is a scalar: one that two parameters share (a norm, a learning rate) ties nothing."""

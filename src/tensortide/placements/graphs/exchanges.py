@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from tensortide.graph.communication import kind_of, payload_bytes
 from tensortide.graph.model import Graph
 from tensortide.placements.graphs.channels import SharedChannel
-from tensortide.placements.graphs.kernel.exchange import FULL
 from tensortide.placements.graphs.kernel.records import Exchanges
+from tensortide.play.rates import FULL
 from tensortide.timelines.data_parallel import exposed_after_ns
 from tensortide.timing.collectives.constants import CONTENTION
 

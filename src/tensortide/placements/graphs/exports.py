@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from tensortide.errors import PlanError
-from tensortide.graph.model import OUTSIDE, Graph, Phase, Role, within
+from tensortide.graph.model import OUTSIDE, Graph, Phase, Role
+from tensortide.graph.module_paths import within
 from tensortide.placements.graphs.closures import forward_ops
 from tensortide.placements.graphs.simulate import Simulated
 from tensortide.placements.graphs.tables import Step

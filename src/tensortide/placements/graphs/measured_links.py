@@ -14,7 +14,7 @@ from tensortide.errors import PlacementError, TensortideError
 from tensortide.timing.catalogue import Device
 from tensortide.timing.clusters import Cluster, load_cluster
 from tensortide.timing.clusters.file import Names, is_device_graph
-from tensortide.timing.machine import Link
+from tensortide.timing.links import Link
 from tensortide.timing.own import KEYS
 
 Entry = dict[str, Any]
@@ -57,8 +57,9 @@ class ClusterLinks:
                 kept = {key: value for key, value in entry.items() if key not in ("channel", "one_way")}
                 entries.append(kept | _speeds(measured, reverse=reverse))
             else:
+                if either - taken - done - self.wanted - backwards:  # else others stand before all of it
+                    entries.append(entry)
                 taken |= either - done
-                entries.append(entry)
         first = [_entry(self.names, pair, measured, self.duplex.get(pair, True)) for pair in sorted(self.wanted - done)]
         return _text({**self.content, "links": [*first, *entries]})
 

@@ -22,7 +22,7 @@ from tensortide.placements.graphs.memory_limits import check_limits
 from tensortide.placements.graphs.micro_batches import MicroBatches, micro_batched
 from tensortide.placements.graphs.options import PlaceOptions
 from tensortide.placements.graphs.placeable import placeable
-from tensortide.placements.graphs.placed_plan import plan_of
+from tensortide.placements.graphs.placed_plan import check_moves, plan_of
 from tensortide.placements.graphs.placed_timeline import PlacedTimeline
 from tensortide.placements.graphs.problem import GraphProblem
 from tensortide.placements.graphs.replicas import ReplicaGroups, averaged, exchanged, replica_groups
@@ -102,10 +102,9 @@ def ready(
     host = cluster.first_of("cpu")
     paths = ShardPaths(divided.shards, divided.follows)
     units = units_of(divided.graph, options.grouping, paths, host=host is not None)
+    fixed = pinned(units, options.pins, host, [device.name for device in cluster.devices])
     several = micro_batched(divided.graph, options.micro_batches, _tied(divided.graph, units, len(cluster)))
     units = repeated(units, several)
-    names = [device.name for device in cluster.devices]
-    fixed = pinned(units, _pins(options, names), host, names)
     times = op_times(several.graph, cluster, durations, options.launch)
     beside = None
     if replicas is not None:
@@ -132,13 +131,6 @@ def ready(
     problem = GraphProblem(step, schedule, fixed)
     check_limits(problem)
     return Ready(problem, several, times, divided, undivided, captured, options, replicas, bool(durations))
-
-
-def _pins(options: PlaceOptions, names: Sequence[str]) -> dict[str, int]:
-    """The numbers of devices that ``options`` pin units to, by pattern. Raises PlanError for one that is not there."""
-    for name in sorted(set(options.pins.values()) - set(names)):
-        raise PlanError(f"a unit is pinned to {name!r}; the devices are {', '.join(names)}")
-    return {pattern: names.index(name) for pattern, name in options.pins.items()}
 
 
 def _tied(graph: Graph, units: Units, devices: int) -> tuple[TiedGradient, ...]:
@@ -214,10 +206,10 @@ class PlacedStep:
     def link_bytes(self) -> dict[str, int]:
         """Bytes sent over each direction of each link in a step; of several links of two devices, of all together. With
         replicas those of all groups, and of the exchange between them."""
-        pairs = list(zip(self.simulated.step.cluster.lanes, self.simulated.moved_bytes, strict=True))
+        pairs = list(zip(self.simulated.step.cluster.wires, self.simulated.moved_bytes, strict=True))
         found: dict[str, int] = {}
         replicas = self.ready.replicas
-        own = ((lane.name, nbytes) for lane, nbytes in pairs)
+        own = ((wire.name, nbytes) for wire, nbytes in pairs)
         for name, nbytes in own if replicas is None else replicas.sent(pairs, self.exchange_runs):
             found[name] = found.get(name, 0) + nbytes
         return found
@@ -306,7 +298,8 @@ def place(
 def follow(ready: Ready, plan: Plan) -> Simulated:
     """Play a Plan of ``ready.graph``: each device keeps to its lane's order of ops.
 
-    Raises PlanError if the plan does not execute the graph, or places the ops of a unit on several devices.
+    Raises PlanError if the plan does not execute the graph, places the ops of a unit on several devices, or moves
+    storages at other steps than ``plan_of`` does.
     """
     step = ready.problem.step
     if [lane.device for lane in plan.lanes] != [device.name for device in step.cluster.devices]:
@@ -327,4 +320,6 @@ def follow(ready: Ready, plan: Plan) -> Simulated:
                     "units, so give the options that it was made with"
                 )
             place[unit] = device
-    return Simulator(step).run(place, strict_order(step, sequences))
+    found = Simulator(step).run(place, strict_order(step, sequences))
+    check_moves(plan, found, sequences)
+    return found

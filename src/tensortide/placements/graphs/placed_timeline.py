@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
 from tensortide.placements.graphs.simulate import Simulated
@@ -18,7 +19,8 @@ _Change: TypeAlias = tuple[int, int, int, int]
 
 
 class DeviceBytes(NamedTuple):
-    """Bytes of a device over time: ``level[i]`` from ``time_ns[i]`` on. At one instant, releases come first."""
+    """Bytes of a device over time: ``level[i]`` from ``time_ns[i]`` on. At one instant, releases come first, so that
+    what is held for no time may be missing: the highest level is at most the peak of ``Simulated``."""
 
     time_ns: Ints
     level: Ints
@@ -39,7 +41,7 @@ class PlacedTimeline(Timeline):
         exchange_lanes = () if beside is None else beside.lanes
         self.hosts = tuple(d for d in range(count) if tables.launch[d] or tables.issue[d::count].any())
         hosts = (f"host of {self.devices[d]}" for d in self.hosts)
-        lanes = (*self.devices, *(lane.name for lane in cluster.lanes), *exchange_lanes, *hosts)
+        lanes = (*self.devices, *(wire.name for wire in cluster.wires), *exchange_lanes, *hosts)
         super().__init__(simulated.step.graph, self.devices[0], self._events, lanes)
 
     @functools.cached_property
@@ -59,7 +61,7 @@ class PlacedTimeline(Timeline):
         run, step = self.simulated, self.simulated.step
         ops, sends = len(step.graph), len(run.sent)
         storages = step.tables.storage_of[run.sent] if sends else run.sent
-        ring = run.device + step.devices + len(step.cluster.lanes)
+        ring = run.device + step.devices + len(step.cluster.wires)
         lanes = np.concatenate([np.where(step.computes, run.device, ring), run.send_lane + step.devices])
         starts, ends = (
             np.concatenate(pair) for pair in ((run.start_ns, run.send_start_ns), (run.end_ns, run.send_end_ns))
@@ -101,18 +103,19 @@ def _changes(run: Simulated) -> list[list[_Change]]:
             changes[home].append((start[birth], _ALLOCATE, storage, nbytes))
         else:
             continue
-        if tables.users[storage] > 0:
+        if step.released[storage]:
             changes[home].append((released[storage], _RELEASE, storage, -nbytes))
     return changes
 
 
 def _of_ops(run: Simulated, changes: list[list[_Change]]) -> dict[int, int]:
-    """Workspace of ops; returns for each storage when the last op ends that touches it."""
-    tables, found = run.step.tables, dict[int, int]()
+    """Workspace of ops, of which exchanges beside the others have none; returns for each storage when the last op ends
+    that touches it."""
+    tables, found, exchange = run.step.tables, dict[int, int](), run.step.tables.exchanges.number
+    for storage, (first, last) in enumerate(itertools.pairwise(tables.users_at.tolist())):
+        found[storage] = int(run.end_ns[tables.users[first:last]].max(initial=0))
     for op, (start, end) in enumerate(zip(run.start_ns.tolist(), run.end_ns.tolist(), strict=True)):
-        for storage in tables.touches[tables.touches_at[op] : tables.touches_at[op + 1]].tolist():
-            found[storage] = max(found.get(storage, 0), end)
-        if extra := int(tables.workspace[op]):
+        if exchange[op] < 0 and (extra := int(tables.workspace[op])):
             changes[int(run.device[op])] += [(start, _ALLOCATE, op, extra), (end, _RELEASE, op, -extra)]
     return found
 
@@ -121,8 +124,8 @@ def _of_transfers(run: Simulated, changes: list[list[_Change]], released: dict[i
     """Copies, from the start of their last transfer to their last use; a source is resident until they have left."""
     step, values = run.step, run.step.values.values
     columns = (run.sent, run.send_lane, run.send_target, run.send_start_ns, run.send_end_ns)
-    for value, lane, target, begin, end in zip(*(column.tolist() for column in columns), strict=True):
-        storage, nbytes, hop = values[value].storage, values[value].nbytes, step.cluster.lanes[lane]
+    for value, wire, target, begin, end in zip(*(column.tolist() for column in columns), strict=True):
+        storage, nbytes, hop = values[value].storage, values[value].nbytes, step.cluster.wires[wire]
         if hop.source == run.place[step.units.home[storage]]:
             released[storage] = max(released.get(storage, 0), end)
             if step.tables.staged:

@@ -95,7 +95,7 @@ class GraphProblem:
                 except PlanError:
                     scores[number] = np.inf
                     continue
-                over[number] = np.maximum(run.peak - self.simulator.device_bytes, 0.0).sum()
+                over[number] = np.maximum(run.record.peak - self.simulator.device_bytes, 0.0).sum()
                 scores[number] = makespan / 1e6 + self.penalty_ms_per_byte * over[number]
         return scores, over
 
@@ -120,7 +120,7 @@ class GraphProblem:
             self._idle.append(simulator)
 
     drains = False
-    """See in_flight: it knows the stage."""
+    """False: ``in_flight`` already says how few a late stage keeps."""
 
     def in_flight(self, stages: int) -> int:
         """Return the micro-batches in flight, at most, on a device with ``stages`` stages from its own on."""
@@ -161,7 +161,7 @@ class GraphProblem:
         import numpy as np
 
         found, tables = np.zeros(len(self.names)), self.step.tables
-        always = (tables.early == 1) & (tables.users < 0) & (tables.home >= 0)
+        always = (tables.early == 1) & ~self.step.released & (tables.home >= 0)
         np.add.at(found, tables.home[always], tables.nbytes[always])
         return found
 
@@ -209,7 +209,7 @@ class GraphProblem:
         for source, routes in enumerate(cluster.routes):
             for target, route in enumerate(routes):
                 if route:
-                    slowest = max(route, key=lambda number: cluster.lanes[number].transfer_ns(10**9))
+                    slowest = max(route, key=lambda number: cluster.wires[number].transfer_ns(10**9))
                     found[source, target] = cluster.queues[slowest]
         return found
 
@@ -279,9 +279,9 @@ class GraphProblem:
         for i in range(devices):
             for j in range(devices):
                 for number in cluster.routes[i][j]:
-                    lane = cluster.lanes[number]
-                    latency[i, j] += lane.link.latency_ns / 1e6
-                    per_byte[i, j] += (lane.transfer_ns(10**9) - lane.link.latency_ns) / 1e15
+                    wire = cluster.wires[number]
+                    latency[i, j] += wire.link.latency_ns / 1e6
+                    per_byte[i, j] += (wire.transfer_ns(10**9) - wire.link.latency_ns) / 1e15
         found = np.zeros((len(self.edges), devices, devices))
         for number, (a, b) in enumerate(self.edges.tolist()):
             there, back = self.carried.get((a, b), (0, 0)), self.carried.get((b, a), (0, 0))

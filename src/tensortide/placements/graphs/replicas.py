@@ -23,12 +23,11 @@ from tensortide.placements.graphs.channels import (
 from tensortide.placements.graphs.durations import OpDurations
 from tensortide.placements.graphs.exchanges import Beside, BucketRun, exchanges_of, streams_of
 from tensortide.timelines.data_parallel import BUCKET_BYTES, FIRST_BUCKET_BYTES
-from tensortide.timing import collectives
 from tensortide.timing.catalogue import Device
-from tensortide.timing.clusters import Cluster, Lane
-from tensortide.timing.collectives import COLLECTIVES, predict_collective
+from tensortide.timing.clusters import Cluster, Wire
+from tensortide.timing.collectives import COLLECTIVES, Nodes, predict_collective
 from tensortide.timing.collectives.bound import bound
-from tensortide.timing.machine import Link, Machine, MachineDevice
+from tensortide.timing.links import Link
 
 if TYPE_CHECKING:
     from tensortide.memory.lifetimes import Ints
@@ -39,11 +38,11 @@ POINTS = 16
 
 
 class Ring(NamedTuple):
-    """The links over which the replicas of one device exchange gradients, from each group to the next: the ``lanes``,
-    the queue of each in the whole cluster, the rate of the slowest, bytes per ns, and the longest latency. Lanes in one
+    """The links over which the replicas of one device exchange gradients, from each group to the next: the ``wires``,
+    the queue of each in the whole cluster, the rate of the slowest, bytes per ns, and the longest latency. Wires in one
     queue share its rate."""
 
-    lanes: tuple[Lane, ...]
+    wires: tuple[Wire, ...]
     queues: tuple[int, ...]
     bytes_per_ns: float
     latency_ns: int
@@ -66,8 +65,8 @@ class ReplicaGroups:
         link is the slowest of the ring (``timing.collectives``), and at least the bound with its latency."""
         row, ring = self.cluster.devices[device].row, self.rings[device]
         link = Link(row.intra_link or "ring", Fraction(ring.bytes_per_ns) * 10**9, ring.latency_ns)
-        node = Machine(row.name, {f"cuda:{i}": MachineDevice(row, row.usable_bytes) for i in range(self.count)})
-        found = predict_collective(kind, nbytes, self.count, collectives.Cluster(self.whole.name, node, 1, link)).ns
+        node = Nodes(self.whole.name, row, self.count, 1, link)
+        found = predict_collective(kind, nbytes, self.count, node).ns
         return max(found, bound(COLLECTIVES[kind], self.count, nbytes, ring.bytes_per_ns, ring.latency_ns).ns)
 
     def sent_bytes(self, exchange: BucketRun) -> int:
@@ -75,16 +74,16 @@ class ReplicaGroups:
         return round(COLLECTIVES[exchange.kind].phi(self.count) * exchange.nbytes)
 
     def sent(
-        self, inside: Sequence[tuple[Lane, int]], exchanges: Sequence[Sequence[BucketRun]]
+        self, inside: Sequence[tuple[Wire, int]], exchanges: Sequence[Sequence[BucketRun]]
     ) -> Iterator[tuple[str, int]]:
-        """Yield the names of lanes with bytes sent over them: ``inside`` the first group and so in each, and over the
+        """Yield the names of wires with bytes sent over them: ``inside`` the first group and so in each, and over the
         rings for the ``exchanges`` of each device."""
         size, names = len(self.cluster), [device.name for device in self.whole.devices]
         for group in range(self.count):
-            for lane, nbytes in inside:
-                yield f"{names[group * size + lane.source]} > {names[group * size + lane.target]}", nbytes
+            for wire, nbytes in inside:
+                yield f"{names[group * size + wire.source]} > {names[group * size + wire.target]}", nbytes
         for ring, own in zip(self.rings, exchanges, strict=True):
-            yield from ((lane.name, sum(map(self.sent_bytes, own))) for lane in ring.lanes)
+            yield from ((wire.name, sum(map(self.sent_bytes, own))) for wire in ring.wires)
 
     def beside(self, graph: Graph, known: Collection[str], bucket_bytes: int | None) -> Beside:
         """The collectives of ``graph`` as exchanges beside compute, in buckets of ``bucket_bytes`` (None: 25 MiB, the
@@ -108,7 +107,7 @@ class ReplicaGroups:
                     rows[key] = np.array(ns, np.int64)
                 found[number, stream] = rows[key]
         limits = (FIRST_BUCKET_BYTES, BUCKET_BYTES) if bucket_bytes is None else (bucket_bytes, bucket_bytes)
-        lanes = tuple(ring.lanes[0].name for ring in self.rings)
+        lanes = tuple(ring.wires[0].name for ring in self.rings)
         return Beside(exchanges, sizes, found, *limits, lanes, self.channels)
 
     def _is_known(self, device: int, known: Collection[str]) -> bool:
@@ -196,10 +195,10 @@ _Link = tuple[float, int, bool]
 def _inner(cluster: Cluster, group: range) -> dict[tuple[int, int], tuple[_Link, ...]]:
     """The links inside a group, by the places of their devices in it."""
     found: dict[tuple[int, int], tuple[_Link, ...]] = {}
-    for each, lane in zip(cluster.links, cluster.lanes, strict=True):
+    for each, wire in zip(cluster.links, cluster.wires, strict=True):
         if each.source in group and each.target in group:
             way = (each.source - group.start, each.target - group.start)
-            made = (float(lane.bytes_per_s), lane.link.latency_ns, cluster.channels[each.channel].duplex)
+            made = (float(wire.bytes_per_s), wire.link.latency_ns, cluster.channels[each.channel].duplex)
             found[way] = tuple(sorted((*found.get(way, ()), made)))
     return found
 
@@ -215,7 +214,7 @@ def _links(links: Sequence[_Link]) -> str:
 
 
 def _queues(cluster: Cluster, group: range) -> list[int]:
-    """The queue of each lane inside a group, numbered by their first lanes: which of its links share one."""
+    """The queue of each wire inside a group, numbered by their first wires: which of its links share one."""
     own = queues_inside(cluster, group)
     numbers = {queue: number for number, queue in enumerate(dict.fromkeys(own))}
     return [numbers[queue] for queue in own]
@@ -224,9 +223,9 @@ def _queues(cluster: Cluster, group: range) -> list[int]:
 def _ring(cluster: Cluster, replicas: range) -> Ring:
     """The ring through ``replicas`` of one device, all of whose links are in use at once: those in one queue share its
     rate. Raises PlanError if two devices that follow each other have no link."""
-    lanes, used = [], list[int]()
+    wires, used = [], list[int]()
     for source, target in zip(replicas, (*replicas[1:], replicas[0]), strict=True):
-        own = [number for number, lane in enumerate(cluster.lanes) if (lane.source, lane.target) == (source, target)]
+        own = [number for number, wire in enumerate(cluster.wires) if (wire.source, wire.target) == (source, target)]
         if source == target:
             continue
         if not own:
@@ -235,10 +234,10 @@ def _ring(cluster: Cluster, replicas: range) -> Ring:
                 f"{names[0]} and {names[1]} correspond to each other in two groups, and exchange gradients: they need "
                 "a link of their own"
             )
-        best = max(own, key=lambda number: (cluster.lanes[number].bytes_per_s, -number))
-        lanes.append(cluster.lanes[best])
+        best = max(own, key=lambda number: (cluster.wires[number].bytes_per_s, -number))
+        wires.append(cluster.wires[best])
         used.append(cluster.queues[best])
     sharing = Counter(used)
-    rates = [lane.bytes_per_s / sharing[queue] for lane, queue in zip(lanes, used, strict=True)]
-    latency = max((lane.link.latency_ns for lane in lanes), default=0)
-    return Ring(tuple(lanes), tuple(used), float(min(rates, default=Fraction(0))) / 1e9, latency)
+    rates = [wire.bytes_per_s / sharing[queue] for wire, queue in zip(wires, used, strict=True)]
+    latency = max((wire.link.latency_ns for wire in wires), default=0)
+    return Ring(tuple(wires), tuple(used), float(min(rates, default=Fraction(0))) / 1e9, latency)

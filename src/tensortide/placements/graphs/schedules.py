@@ -88,10 +88,10 @@ class Ordering:
         self.step, self.schedule = step, schedule
         count = len(step.graph)
         self.micro = np.array(schedule.micro or (-1,) * count, np.int64)
-        self.forward = np.zeros(count, np.int64)
+        self.forward = np.zeros(count, np.bool_)
         if schedule.micro_batches > 1 and schedule.name != "recorded":
             phases = np.array([op.phase is Phase.FORWARD for op in step.graph.ops], bool)
-            self.forward = (phases & (self.micro >= 0)).astype(np.int64)
+            self.forward = phases & (self.micro >= 0)
         making = [op for op, record in enumerate(step.graph.ops) if record.phase is Phase.FORWARD and record.outputs]
         units = [step.units.of_op[op] for op in making]  # one that only reads hands nothing on: it is no stage
         self.forward_units = list(dict.fromkeys(units))
@@ -106,7 +106,7 @@ class Ordering:
 
         schedule, critical = self.schedule, self._order(self.critical)
         auto = schedule.priority == "auto" and self.critical is not self.recorded
-        recorded = critical._replace(rank=self.recorded, by_rank=self.recorded)
+        recorded = self._order(self.recorded)._replace(limit=critical.limit)
         in_flight = [schedule.most_in_flight(stages) for stages in range(1, len(self.forward_units) + 1)]
         return Rules(critical, recorded, int(auto), np.array(in_flight, np.int64), self._forward_units, capacity)
 
@@ -119,13 +119,18 @@ class Ordering:
         return None if own is None or self.schedule.micro_batches == 1 else self._fixed(own, place)
 
     def _order(self, rank: Ints) -> Order:
-        """The order in which ready ops of the least ``rank`` come first; limits are set for each placement."""
+        """The order in which ready ops of the least ``rank`` come first, those of forward passes before all others or
+        after them; limits are set for each placement."""
         import numpy as np
 
         own, count = self.schedule.pipeline, self.schedule.micro_batches
-        first = int(own is not None and own.next_pass == "forward")
+        first = own is not None and own.next_pass == "forward"
+        by_rank = np.lexsort((rank, self.forward != first))
+        micro: list[Ints] = [np.flatnonzero(self.micro == turn) for turn in range(count if self.forward.any() else 0)]
+        ends = np.cumsum([0, *map(len, micro)])
+        gated = np.where(self.forward, self.micro, -1)
         limit = np.full(self.step.devices, count, np.int64)
-        return Order(rank, _inverse(rank), 0, self.micro, self.forward, first, limit, count)
+        return Order(_inverse(by_rank), by_rank, 0, gated, np.concatenate([self.recorded[:0], *micro]), ends, limit)
 
     def stages(self, place: Ints) -> list[int]:
         """The devices of the stages of a placement: those of units with forward ops, without repetitions in a row."""
@@ -153,9 +158,7 @@ class Ordering:
             for op in np.flatnonzero((of_device == device) & (self.micro >= 0)).tolist():
                 unit = self.step.units.of_op[op]
                 position[op] = where[bool(self.forward[op]), chunk[unit], int(self.micro[op])]
-        rank = _inverse(np.lexsort((np.arange(len(self.micro)), position)))
-        limit = np.full(self.step.devices, count, np.int64)
-        return Order(rank, _inverse(rank), 1, self.micro, 0 * self.forward, 0, limit, count)
+        return _strict(np.lexsort((np.arange(len(self.micro)), position)), self.step.devices)
 
     def _chunks(self, place: Ints) -> list[int]:
         """For each unit the number of its stage among those of its device; units without forward ops have the last."""
@@ -219,6 +222,20 @@ def strict_order(step: Step, sequences: list[list[int]]) -> Order:
     """The order in which each device runs exactly its sequence of ops."""
     import numpy as np
 
-    by_rank = np.array([op for ops in sequences for op in ops], np.int64)
-    once = np.full(len(by_rank), -1, np.int64)
-    return Order(_inverse(by_rank), by_rank, 1, once, 0 * once, 0, np.ones(step.devices, np.int64), 1)
+    return _strict(np.array([op for ops in sequences for op in ops], np.int64), step.devices)
+
+
+def _strict(by_rank: Ints, devices: int) -> Order:
+    """The order in which each device keeps to ``by_rank``."""
+    import numpy as np
+
+    none = np.zeros(0, np.int64)
+    return Order(
+        _inverse(by_rank),
+        by_rank,
+        1,
+        np.full_like(by_rank, -1),
+        none,
+        np.zeros(1, np.int64),
+        np.ones(devices, np.int64),
+    )

@@ -11,11 +11,13 @@ from typing import TYPE_CHECKING
 from tensortide.errors import PlanError
 from tensortide.placements.annealing.chain import Chain
 from tensortide.placements.graphs.kernel.annealed import anneal
-from tensortide.placements.graphs.kernel.ordered import played
-from tensortide.placements.graphs.kernel.play import play
+from tensortide.placements.graphs.kernel.ordered import play, played
 from tensortide.placements.graphs.kernel.records import Order, Run
 from tensortide.placements.graphs.schedules import MicroBatchSchedule, Ordering
+from tensortide.placements.graphs.scratch import scratch
 from tensortide.placements.graphs.tables import Step
+from tensortide.play.ready import ENDED
+from tensortide.play.tasks import MAKESPAN, MOVE
 
 if TYPE_CHECKING:
     import numpy as np
@@ -89,9 +91,6 @@ class Simulator:
 
         self.step = step
         self.schedule = schedule or MicroBatchSchedule()
-        writers = step.tables.writer
-        following = [-1 if value.next < 0 else int(writers[value.next]) for value in step.values.values]
-        self._following = np.array(following, np.int64)
         self._ordering = Ordering(step, self.schedule)
         limits = [device.capacity_bytes for device in step.cluster.devices]
         self.device_bytes = np.array([np.inf if limit is None else limit for limit in limits], np.float64)
@@ -102,7 +101,7 @@ class Simulator:
         import numpy as np
 
         self._rules = self._ordering.rules(self.device_bytes)
-        self._run = _scratch(self.step, self.schedule.micro_batches)
+        self._run = scratch(self.step, self.schedule.micro_batches)
         self._place = np.zeros(len(self.step.units), np.int64)
 
     def another(self) -> Simulator:
@@ -121,13 +120,13 @@ class Simulator:
         places, step, run = np.ascontiguousarray(place, np.int64), self.step, self._run
         order = order or self._ordering.fixed(places)
         if order is None:
-            played(step.tables, self._rules, run, places, self._following, step.devices)
+            played(step.tables, self._rules, run, places, step.devices)
         else:
-            play(step.tables, order, run, places, self._following, step.devices)
-        if run.totals[1] < len(step.graph):
-            waiting = next(op for op, left in enumerate(run.pending.tolist()) if left > 0)
+            play(step.tables, order, run, places, step.devices)
+        if run.record.totals[ENDED] < run.tasks.queue_ends[1]:
+            waiting = next(op for op, end in enumerate(run.record.end.tolist()) if end < 0)
             raise PlanError(f"op {waiting} ({step.graph[waiting].name}) waits for ever: the order cannot be kept")
-        return int(run.totals[2]), run
+        return int(run.record.totals[MAKESPAN]), run
 
     @property
     def anneals(self) -> bool:
@@ -136,97 +135,35 @@ class Simulator:
 
     def anneal(self, chain: Chain, group_of: Ints, steps: int, penalty: float) -> int:
         """Take up to ``steps`` steps of ``chain``, see ``kernel.annealed``."""
-        step = self.step
-        scratch = (self._run, self._place, self._following, step.devices)
-        taken: int = anneal(step.tables, self._rules, *scratch, penalty, group_of, chain, steps)
+        given = self.step.tables, self._rules, self._run, self._place, self.step.devices
+        taken: int = anneal(*given, penalty, group_of, chain, steps)
         return taken
 
     def run(self, place: Sequence[int] | NDArray[np.integer], order: Order | None = None) -> Simulated:
         """Play ``place`` and keep all of it."""
+        import numpy as np
+
         makespan, run = self.play(place, order)
-        count = int(run.totals[0])
-        return Simulated(
-            self.step,
-            tuple(int(device) for device in place),
-            run.device.copy(),
-            run.start[: len(self.step.graph)].copy(),
-            run.end[: len(self.step.graph)].copy(),
-            run.issued.copy(),
-            run.issuing.copy(),
-            run.sent[:count].copy(),
-            run.send_lane[:count].copy(),
-            run.send_target[:count].copy(),
-            run.send_start[:count].copy(),
-            run.send_end[:count].copy(),
-            tuple(run.peak.tolist()),
-            tuple(run.moved.tolist()),
-            makespan,
-            int(run.totals[3]),
-            run.bucket_turn[run.bucket[: len(self.step.tables.exchanges.ops)]],
-        )
+        step, r, w, ops = self.step, run.record, run.draft, len(self.step.graph)
+        device, issued, issuing = (each[:ops].copy() for each in (w.device, run.hosts.issued, run.hosts.issuing))
+        # An exchange began and ended with its bucket.
+        exchanges, at = step.tables.exchanges.ops, np.arange(ops)
+        bucket = at[exchanges] = w.bucket_task[w.bucket[: len(exchanges)]]
+        first = w.bucket_task[w.first_bucket[device[exchanges]]]
+        count, links = run.tasks.queue_ends[1], step.devices + len(step.cluster.wires)
+        kinds, used = np.array(run.tasks.kind[:count]), np.array(run.tasks.lane[:count])
+        sends = np.flatnonzero((kinds == MOVE) & (used < links))
+        sends = sends[np.argsort(r.turn[sends])]
+        values, lanes = r.tie[sends] - ops, w.send_lane[sends]
+        moved = np.zeros(len(step.cluster.wires), np.int64)
+        np.add.at(moved, lanes, step.tables.copy_bytes[values])
+        by_op = device, r.start[at], r.end[at], issued, issuing
+        by_send = values, lanes, w.send_target[sends], r.start[sends], r.end[sends]
+        by_place = tuple(r.peak.tolist()), tuple(moved.tolist())
+        free = self._free_copies(device, place)
+        return Simulated(step, tuple(map(int, place)), *by_op, *by_send, *by_place, makespan, free, bucket - first)
 
-
-def _scratch(step: Step, micro_batches: int) -> Run:
-    import numpy as np
-
-    devices, lanes, ops = step.devices, len(step.cluster.lanes), len(step.graph)
-    values, beside = step.values.values, step.tables.exchanges
-    exchanges, streams, slots = len(beside.ops), devices * beside.streams, 2 * devices + lanes
-    hops = max((len(way) for ways in step.cluster.routes for way in ways), default=0)
-    sends = sum(min(len(value.readers), devices - 1) for value in values) * hops
-
-    def ints(count: int) -> Ints:
-        return np.zeros(max(count, 1), np.int64)
-
-    return Run(
-        start=ints(ops),
-        end=ints(ops),
-        sent=ints(sends),
-        send_lane=ints(sends),
-        send_target=ints(sends),
-        send_start=ints(sends),
-        send_end=ints(sends),
-        peak=np.zeros(devices, np.int64),
-        moved=np.zeros(lanes, np.int64),
-        totals=ints(4),
-        device=np.zeros(ops, np.int64),
-        pending=np.zeros(ops, np.int64),
-        rest=ints(len(step.tables.home)),
-        copies=ints(len(values) * devices),
-        level=ints(devices),
-        heap=ints(ops),
-        heap_at=ints(devices + 1),
-        heap_count=ints(devices),
-        later=ints(ops),
-        later_at=ints(devices + 1),
-        later_count=ints(devices),
-        busy_end=ints(slots),
-        busy_item=ints(slots),
-        queue_head=ints(lanes),
-        queue_tail=ints(lanes),
-        next_send=ints(sends),
-        send_hop=ints(max(sends, len(values))),
-        send_source=ints(sends),
-        left=ints(devices * max(micro_batches, 1)),
-        oldest=ints(devices),
-        bucket=ints(exchanges),
-        bucket_bytes=ints(exchanges),
-        bucket_ns=ints(exchanges),
-        bucket_left=ints(exchanges),
-        bucket_after=ints(exchanges),
-        bucket_turn=ints(exchanges),
-        due=ints(devices),
-        last_bucket=ints(devices),
-        open=ints(streams),
-        begun=ints(streams),
-        filled=ints(streams),
-        part=ints(slots),
-        whole=ints(slots),
-        load=ints(1 + int(beside.channel.max(initial=0))),
-        issued=np.zeros(ops, np.int64),
-        issuing=np.zeros(ops, np.int64),
-        host=ints(devices),
-        launch=ints(devices),
-        clear=ints(devices),
-        seen=ints(devices),
-    )
+    def _free_copies(self, device: Ints, place: Sequence[int] | NDArray[np.integer]) -> int:
+        """Count the copies that travel without a transfer: of each such value one to each device that reads it."""
+        home, free = self.step.units.home, [each for each in self.step.values.values if each.free and each.readers]
+        return sum(len({*device[[*each.readers]].tolist()} - {int(place[home[each.storage]])}) for each in free)

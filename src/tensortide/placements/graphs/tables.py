@@ -6,7 +6,7 @@ import functools
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from tensortide.errors import GraphError
 from tensortide.graph.model import Graph
@@ -49,6 +49,14 @@ class Step:
         """For each op whether it occupies its device: all but exchanges that run beside the others."""
         alone: NDArray[np.bool_] = self.tables.exchanges.number < 0
         return alone
+
+    @functools.cached_property
+    def released(self) -> NDArray[np.bool_]:
+        """For each storage of the tables whether the step releases it."""
+        import numpy as np
+
+        ends: NDArray[np.bool_] = np.diff(self.tables.users_at) > 0
+        return ends
 
     @functools.cached_property
     def computing_ns(self) -> NDArray[np.int64]:
@@ -101,7 +109,18 @@ def step_of(
         raise GraphError(f"the workspace of {len(extra)} ops is given, and the step has {len(graph)}")
     hosts = (hosts or no_hosts(len(cluster), len(graph))).without(() if beside is None else beside.ops)
     libraries = libraries_of(units, cluster)
-    tables = _tables(units, values, cluster, ns, rule, extra, staging, hosts, libraries, beside)
+    tables = Tables(
+        **_of_ops(units, values, ns, extra),
+        **_of_values(values, cluster),
+        **_of_storages(units, rule, beside),
+        queue=_ints(cluster.queues),
+        **_lists("route", [way for ways in cluster.routes for way in ways]),
+        staged=int(staging),
+        **_of_hosts(hosts, len(graph)),
+        **_lists("handle_units", libraries.units),
+        handle_bytes=libraries.nbytes.reshape(-1),
+        exchanges=exchange_table(graph, beside, len(cluster), len(cluster.wires)),
+    )
     return Step(units, values, cluster, ns, rule, tables, _shares(hosts), libraries, beside)
 
 
@@ -116,69 +135,70 @@ def _shares(hosts: HostTimes) -> NDArray[np.float64]:
     return issue
 
 
-def _tables(
-    units: Units,
-    values: Values,
-    cluster: Cluster,
-    ns: NDArray[np.int64],
-    rule: Rule,
-    workspace: Ints,
-    staging: bool,
-    hosts: HostTimes,
-    libraries: Libraries,
-    beside: Beside | None,
-) -> Tables:
+def _of_ops(units: Units, values: Values, ns: NDArray[np.int64], workspace: Ints) -> dict[str, Any]:
+    """The columns by op."""
     import numpy as np
 
-    graph, index, every = units.graph, units.graph.index, values.values
-    before = [-1] * len(every)
+    graph = units.graph
+    made = [sum(int(graph.storages[storage].nbytes) for storage in own) for own in graph.index.allocated]
+    return {
+        "unit": _ints(units.of_op),
+        "ns": np.ascontiguousarray(ns).reshape(-1),
+        **_lists("reads", values.reads),
+        **_lists("writes", values.writes),
+        **_lists("makers", _makers(graph)),
+        "workspace": workspace.astype(np.int64),
+        "taken": _ints(made) + workspace.astype(np.int64),
+    }
+
+
+def _of_values(values: Values, cluster: Cluster) -> dict[str, Any]:
+    """The columns by value."""
+    import numpy as np
+
+    every, before = values.values, [-1] * len(values.values)
     for number, value in enumerate(every):
         if value.next >= 0:
             before[value.next] = number
     given = [i for i, value in enumerate(every) if value.writer == GIVEN and value.readers]
     given.sort(key=lambda i: (every[i].readers[0], i))
-    users, touches = _users(graph, rule)
-    buffers = () if beside is None else beside.exchanges
-    lanes = cluster.lanes
     sizes = sorted({value.nbytes for value in every})
-    times = {size: [lane.transfer_ns(size) for lane in lanes] for size in sizes}
-    send_ns = [[0] * len(lanes) if value.free else times[value.nbytes] for value in every]
-    routes = [way for ways in cluster.routes for way in ways]
-    return Tables(
-        _ints(units.of_op),
-        np.ascontiguousarray(ns).reshape(-1),
-        *_flat(values.reads),
-        *_flat(values.writes),
-        *_flat(_view_users(graph)),
-        *_flat(index.allocated),
-        *_flat(touches),
-        workspace.astype(np.int64),
-        _ints(value.writer for value in every),
-        _ints(value.storage for value in every),
-        _ints(before),
-        _ints(value.nbytes for value in every),
-        _ints(value.free for value in every),
-        *_flat([value.readers for value in every]),
-        _ints(given),
-        _ints((*units.home, *(units.of_op[each.op] for each in buffers))),
-        _ints((*(int(held.nbytes) for held in graph.storages), *(each.buffer_bytes for each in buffers))),
-        _ints((*users, *(-1 for _ in buffers))),
-        _ints((*_early(graph, rule), *(1 for _ in buffers))),
-        np.array(send_ns, np.int64).reshape(-1),
-        _ints(cluster.queues),
-        _ints(lane.target for lane in lanes),
-        *_flat(routes),
-        int(staging),
-        int(any(hosts.launch) or any(map(any, hosts.issue)) or any(map(any, hosts.after))),
-        _by_op(hosts.issue, len(graph)),
-        _by_op(hosts.after, len(graph)),
-        _by_op(hosts.waits, len(graph)),
-        _ints(hosts.launch),
-        _ints(hosts.listed),
-        *_flat(libraries.units),
-        libraries.nbytes.reshape(-1),
-        exchange_table(graph, beside, len(cluster), len(lanes)),
-    )
+    times = {size: [lane.transfer_ns(size) for lane in cluster.wires] for size in sizes}
+    send_ns = [[0] * len(cluster.wires) if value.free else times[value.nbytes] for value in every]
+    return {
+        "writer": _ints(value.writer for value in every),
+        "storage_of": _ints(value.storage for value in every),
+        "before": _ints(before),
+        "copy_bytes": _ints(value.nbytes for value in every),
+        "free": _ints(value.free for value in every),
+        **_lists("readers", [value.readers for value in every]),
+        "given": _ints(given),
+        "sending": _ints((*given, *(i for i, value in enumerate(every) if value.writer != GIVEN))),
+        "send_ns": np.array(send_ns, np.int64).reshape(-1),
+    }
+
+
+def _of_storages(units: Units, rule: Rule, beside: Beside | None) -> dict[str, Any]:
+    """The columns by storage, those of the graph and then the buffers of exchanges, which are never released."""
+    graph, buffers = units.graph, () if beside is None else beside.exchanges
+    return {
+        "home": _ints((*units.home, *(units.of_op[each.op] for each in buffers))),
+        "nbytes": _ints((*(int(held.nbytes) for held in graph.storages), *(each.buffer_bytes for each in buffers))),
+        **_lists("users", [*_users(graph, rule), *(() for _ in buffers)]),
+        "early": _ints((*_early(graph, rule), *(1 for _ in buffers))),
+    }
+
+
+def _of_hosts(hosts: HostTimes, ops: int) -> dict[str, Any]:
+    """The times of hosts."""
+    return {
+        "hosts": int(any(hosts.launch) or any(map(any, hosts.issue)) or any(map(any, hosts.after))),
+        "issue": _by_op(hosts.issue, ops),
+        "busy_after": _by_op(hosts.after, ops),
+        "waits": _by_op(hosts.waits, ops),
+        "launch": _ints(hosts.launch),
+        "listed": _ints(hosts.listed),
+    }
 
 
 def _early(graph: Graph, rule: Rule) -> Iterator[bool]:
@@ -194,42 +214,36 @@ def _by_op(columns: Sequence[Sequence[int]], ops: int) -> Ints:
     return np.array(columns, np.int64).reshape(len(columns), ops).T.reshape(-1).copy()
 
 
-def _users(graph: Graph, rule: Rule) -> tuple[list[int], list[tuple[int, ...]]]:
-    """Count how often each storage is touched before it may be released (-1: never), and list what each op touches.
+def _users(graph: Graph, rule: Rule) -> list[tuple[int, ...]]:
+    """List the ops that touch each storage before it is released; none if it never is.
 
     Under ``eager`` the op before the recorded release counts as one that touches the storage.
     """
-    touches = [list(group) for group in graph.index.touches]
-    counts = [len(ops) for ops in graph.index.users]
-    for storage, (held, residence) in enumerate(zip(graph.storages, residences(graph), strict=True)):
-        if rule == "last_use":
-            if residence is not Residence.LOCAL:
-                counts[storage] = -1
-        elif held.death is None:
-            counts[storage] = -1
-        elif held.death and storage not in touches[held.death - 1]:
-            touches[held.death - 1].append(storage)
-            counts[storage] += 1
-    return counts, [tuple(group) for group in touches]
+    found: list[tuple[int, ...]] = []
+    for held, residence, own in zip(graph.storages, residences(graph), graph.index.users, strict=True):
+        if held.death is None if rule == "eager" else residence is not Residence.LOCAL:
+            found.append(())
+        elif rule == "eager" and held.death and held.death - 1 not in own:
+            found.append((*own, held.death - 1))
+        else:
+            found.append(tuple(own))
+    return found
 
 
-def _view_users(graph: Graph) -> list[tuple[int, ...]]:
-    """For each op the ops that use a view which it makes and no storage's version stands for."""
+def _makers(graph: Graph) -> list[tuple[int, ...]]:
+    """For each op those that make a view which it uses and no storage's version stands for."""
     owner, made = graph.index.owner, dict[int, int]()
-    found: list[dict[int, None]] = [{} for _ in graph.ops]
+    found: list[tuple[int, ...]] = []
     for op, (record, writes) in enumerate(zip(graph.ops, graph.index.writes, strict=True)):
-        for tensor in record.inputs:
-            if tensor in made:
-                found[made[tensor]][op] = None
+        found.append(tuple(dict.fromkeys(made[tensor] for tensor in record.inputs if tensor in made)))
         made.update({tensor: op for tensor in record.outputs if owner[tensor] not in writes})
-    return [tuple(ops) for ops in found]
+    return found
 
 
-def _flat(groups: Iterable[Sequence[int]]) -> tuple[Ints, Ints]:
+def _lists(name: str, groups: Sequence[Sequence[int]]) -> dict[str, Any]:
     """The items of all groups one after the other, and where each begins, with the end of the last."""
-    groups = list(groups)
     bounds = itertools.accumulate((len(group) for group in groups), initial=0)
-    return _ints(itertools.chain.from_iterable(groups)), _ints(bounds)
+    return {name: _ints(itertools.chain.from_iterable(groups)), f"{name}_at": _ints(bounds)}
 
 
 def _ints(values: Iterable[int]) -> Ints:

@@ -7,8 +7,9 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, ClassVar, Literal, TypeAlias
 
-from tensortide.errors import TensortideError
-from tensortide.graph.model import OUTSIDE, Graph, Phase, Role, named_after, within
+from tensortide.errors import PlanError, TensortideError
+from tensortide.graph.model import OUTSIDE, Graph, Phase, Role
+from tensortide.graph.module_paths import named_after, within
 from tensortide.placements.graphs.closures import SCALAR_BYTES, Sets, closures, forward_ops, makers_of
 from tensortide.placements.graphs.host_ops import bound_to_host, value_reads
 from tensortide.placements.graphs.micro_batches import MicroBatches
@@ -269,25 +270,25 @@ def _name(graph: Graph, ops: Sequence[int], shards: ShardPaths) -> str:
     return ".".join(shared) or "(root)"
 
 
-def pinned(units: Units, pins: Mapping[str, int], host: int | None, devices: Sequence[str]) -> dict[int, int]:
-    """The device of every unit that has no choice: ``pins`` by name of unit or module, and the host's ops on ``host``.
-    A pin of a module leaves those out, unless the module has nothing else.
+def pinned(units: Units, pins: Mapping[str, str], host: int | None, devices: Sequence[str]) -> dict[int, int]:
+    """The device of every unit that has no choice: ``pins``, names of devices by that of a unit or module, and the
+    host's ops on ``host``. A pin of a module leaves those out, unless the module has nothing else.
 
     Raises TensortideError for a device that there is not, and for pins that contradict each other: it names the ops.
     """
     found: dict[int, int] = {} if host is None else dict.fromkeys(units.hosts, host)
     why = dict.fromkeys(found, "its ops that only the host runs")
-    for pattern, device in pins.items():
-        if not 0 <= device < len(devices):
-            raise TensortideError(f"{pattern!r} is pinned to device {device} of {len(devices)}")
-        named = units.named(pattern)
+    for name in sorted({*pins.values()} - {*devices}):
+        raise PlanError(f"a unit is pinned to {name!r}; the devices are {', '.join(devices)}")
+    for pattern, name in pins.items():
+        named, device = units.named(pattern), devices.index(name)
         free = [unit for unit in named if host is None or unit not in units.hosts]
         for unit in free or named:
             if found.get(unit, device) != device:
                 ops = units.ops(unit)
                 listed = ", ".join(f"{op} ({units.graph[op].name})" for op in ops[:4])
                 raise TensortideError(
-                    f"{pattern!r} is pinned to {devices[device]}, but {why[unit]} pins unit {units.names[unit]!r} "
+                    f"{pattern!r} is pinned to {name}, but {why[unit]} pins unit {units.names[unit]!r} "
                     f"to {devices[found[unit]]}; its {len(ops)} ops must share a device: {listed}"
                     f"{', ...' * (len(ops) > 4)}"
                 )

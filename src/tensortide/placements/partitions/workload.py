@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import functools
 import graphlib
+import json
 import math
 import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -100,6 +101,14 @@ def read_workload(path: str | os.PathLike[str]) -> Workload:
     return found
 
 
+def is_workload(path: Path) -> bool:
+    """Tell whether ``path`` is a file that names the devices of a workload."""
+    try:
+        return path.suffix.lower() == ".json" and b'"maxFPGAs"' in path.read_bytes()
+    except OSError:
+        return False
+
+
 def _faults(file: _File) -> Iterator[str]:
     if not file.nodes:
         yield "there are no nodes"
@@ -139,6 +148,15 @@ class _Part(msgspec.Struct):
 class _Split(msgspec.Struct):
     cpus: tuple[_Part, ...]
     fpgas: tuple[_Part, ...]
+
+
+def split_text(workload: Workload, devices: Sequence[int]) -> str:
+    """The text of a split that ``read_split`` reads: ``devices`` are those of the nodes, in the order of the file."""
+    parts: list[list[int]] = [[] for _ in range(workload.devices)]
+    for node, device in zip(workload.nodes, devices, strict=True):
+        parts[device].append(node.id)
+    named = [{"nodes": part} for part in parts]
+    return json.dumps({"cpus": named[: workload.cpus], "fpgas": named[workload.cpus :]}) + "\n"
 
 
 def read_split(path: str | os.PathLike[str], workload: Workload) -> dict[int, int]:

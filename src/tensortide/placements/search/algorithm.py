@@ -39,10 +39,12 @@ class Search(abc.ABC):
         watch: Callable[[Progress], None] | None = None,
         stop: Callable[[], bool] | None = None,
         checkpoint: Path | None = None,
+        singles: bool = True,
     ) -> SearchResult:
         """Search ``problem`` within ``budget`` (a number counts proposals) and return the best placement ever seen.
 
-        Everything on one device is proposed first, for each device ``allowed`` (default: all), so no result is worse.
+        Everything on one device is proposed first, for each device ``allowed`` (default: all), so no result is worse;
+        without ``singles`` the search proposes its own placements alone, as published studies do.
         The result depends on problem, options, seed and budget, not on ``threads``. ``watch`` is called with the state
         after each batch of proposals; ``stop`` ends the search when it returns True, as does Ctrl-C. ``checkpoint``: a
         file of what was simulated; a search that finds its own there resumes.
@@ -53,9 +55,10 @@ class Search(abc.ABC):
             problem, limit, seed, allowed=allowed, threads=threads, watch=watch, stop=stop, checkpoint=file
         )
         try:
-            scores, over = session.measure(session.uniform())
-            fitting = scores[over <= 0]
-            session.single_ms = float(np.min(fitting)) if len(fitting) else None
+            if singles:
+                scores, over = session.measure(session.uniform())
+                fitting = scores[over <= 0]
+                session.single_ms = float(np.min(fitting)) if len(fitting) else None
             self.run(session)
         except Ended as end:
             return session.result(str(end))

@@ -72,9 +72,10 @@ class DualAnnealing(Search):
 
         most = len(session.allowed) - 1
         if most == 0:
+            session.score(session.uniform())
             return
         calls = session.left if self.steps is None else self.steps
-        dual_annealing(
+        found = dual_annealing(
             score,
             [(0, most)] * session.genes,
             maxiter=calls,
@@ -82,3 +83,4 @@ class DualAnnealing(Search):
             no_local_search=True,
             rng=session.rng,
         )
+        session.notes.last = tuple(session.allowed[np.rint(found.x).astype(np.int64)].tolist()), float(found.fun)

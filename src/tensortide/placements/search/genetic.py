@@ -163,6 +163,7 @@ class Genetic(Search):
             Generation(session.proposals, float(scores.min()), float(scores.mean()), diversity(genes), best)
         )
         session.notes.population = tuple(tuple(row) for row in genes[np.argsort(scores, kind="stable")].tolist())
+        session.notes.last = best, float(scores.min())
 
 
 def mutate_zone(rng: np.random.Generator, row: Placements, allowed: Ints) -> None:

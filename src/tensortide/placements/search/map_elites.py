@@ -79,7 +79,10 @@ class MapElites(Search):
                 if self.log_period and done % self.log_period < self.batch:
                     session.notes.archives.append((done, archive.elites()))
         finally:
-            session.notes.archive = archive.elites()
+            session.notes.archive = elites = archive.elites()
+            if elites:
+                best = min(elites, key=lambda one: one.score_ms)
+                session.notes.last = best.placement, best.score_ms
 
     def _child(self, session: Session, parents: _Archive | list[Placements]) -> Placements:
         """Breed a child of one or two ``parents``."""

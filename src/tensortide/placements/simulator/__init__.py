@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tensortide.placements.simulator.as_plan import PlacementTimeline, graph_of, plan_of, timelines_of
 from tensortide.placements.simulator.kernel import over_use
-from tensortide.placements.simulator.problem import NetProblem, scored
+from tensortide.placements.simulator.problem import NetProblem
 from tensortide.placements.simulator.settings import Settings
 from tensortide.placements.simulator.simulation import Event, MemoryHistory, Simulation, simulate
 
@@ -18,7 +18,6 @@ __all__ = [
     "graph_of",
     "over_use",
     "plan_of",
-    "scored",
     "simulate",
     "timelines_of",
 ]

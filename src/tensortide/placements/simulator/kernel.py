@@ -1,6 +1,6 @@
-"""The simulated run of one placement, compiled: an event loop over devices and lanes, with memory kept along.
+"""The simulated run of one placement: an event loop over devices and lanes, with memory kept along.
 
-Every event changes what the published simulator changes, in the same order; ``plain`` is the same in plain Python.
+Every event changes what the published simulator changes, in the same order. Numba compiles it where it is installed.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from tensortide.compiled import IS_COMPILED, compiled, entry
+from tensortide.compiled import IS_COMPILED, entry
 from tensortide.errors import TensortideError
 from tensortide.placements.annealing.chain import Chain
 from tensortide.placements.annealing.stepped import stepped
@@ -17,39 +17,26 @@ from tensortide.placements.bounds import Bounds
 from tensortide.placements.digest import digest_of
 from tensortide.placements.nets.net import Net
 from tensortide.placements.op_times.times import OpTimes
-from tensortide.placements.simulator import python_kernel
 from tensortide.placements.simulator.annealed import anneal
 from tensortide.placements.simulator.bounds import bounds
 from tensortide.placements.simulator.kernel import new_record, over_use, run
-from tensortide.placements.simulator.layout import Reader
 from tensortide.placements.simulator.settings import Settings
-from tensortide.placements.simulator.state import State, new_state
+from tensortide.placements.simulator.state import State, for_runs, new_state
 from tensortide.placements.simulator.tables import Floats, Ints, Tables, tables
 from tensortide.timing.clusters import Cluster
 
 _UNRECORDED = new_record(0, 1)
 
 
-@compiled
-def scored(t: Tables, s: State, record: object, place: Ints, where: Ints, genes: Ints, row: int) -> float:
-    """Score row ``row`` of ``genes``: makespan with the penalty of over-use, ms.
-
-    ``place`` is the gene of each layer, ``where`` the device of each value of a gene. ``over_use(t, s)`` has the bytes
-    of over-use after it.
-    """
-    for layer in range(t.layers):
-        s.device[layer] = where[genes[row, place[layer]]]
-    makespan = run(t, s, record)
-    return makespan + over_use(t, s) * t.penalty
-
-
 @entry
-def _scored_all(
-    t: Tables, s: State, record: object, place: Ints, where: Ints, genes: Ints, scores: Floats, over: Floats
-) -> None:
-    for row in range(len(genes)):
-        scores[row] = scored(t, s, record, place, where, genes, row)
+def _score_all(t: Tables, s: State, record: object, placements: Ints, scores: Floats, over: Floats) -> None:
+    """Score ``placements`` [k, layers]: the makespan with the penalty of over-use, ms, and the bytes of over-use."""
+    for row in range(len(placements)):
+        for layer in range(t.layers):
+            s.device[layer] = int(placements[row, layer])
+        makespan = run(t, s, record)
         over[row] = over_use(t, s)
+        scores[row] = makespan + over[row] * t.penalty
 
 
 class NetProblem:
@@ -74,7 +61,6 @@ class NetProblem:
         groups: Sequence[str] | None = None,
         where: Sequence[int] | None = None,
         times: OpTimes | None = None,
-        compiled: bool = IS_COMPILED,
     ) -> None:
         """Compute the tables.
 
@@ -85,7 +71,6 @@ class NetProblem:
             groups: the group of each layer, in topological order; default: each layer is one.
             where: devices that may be used; default: all that run layers.
             times: of layers, in place of the model's.
-            compiled: use the compiled kernel; else plain Python, with the same results.
 
         Raises:
             TensortideError: no route leads between two of the devices, or groups or times are not one for each layer.
@@ -103,7 +88,7 @@ class NetProblem:
         self.place = np.array([numbers[group] for group in groups], np.int64)
         self.pins: dict[int, int] = {}
         self._states: list[State] = []
-        self._compiled = compiled and IS_COMPILED
+        self._run_tables = for_runs(self.tables)
 
     def __getstate__(self) -> dict[str, object]:
         """Travel to another process without states: what runs fill in is of one thread."""
@@ -251,15 +236,9 @@ class NetProblem:
         if rows.size and (rows.min() < 0 or rows.max() >= self.devices):
             raise TensortideError(f"a gene is {rows.min()} to {rows.max()}: devices are 0 to {self.devices - 1}.")
         scores, over = np.empty(len(rows)), np.empty(len(rows))
-        if self._compiled:
-            with self.state() as state:
-                _scored_all(self.tables, state, _UNRECORDED, self.place, self.where, rows, scores, over)
-            return scores, over
-        for i, row in enumerate(rows):
-            found = python_kernel.run(self._reader, self.where[row[self.place]].tolist())
-            above = np.maximum(0.0, np.array(found.peaks) - self.tables.capacity)
-            over[i] = sum(above.tolist())
-            scores[i] = found.makespan + over[i] * self.tables.penalty
+        placements = self.where[rows[:, self.place]]
+        with self.state() as state:
+            _score_all(self._run_tables, state, _UNRECORDED, placements, scores, over)
         return scores, over
 
     def anneal(self, chain: Chain, group_of: Ints, steps: int) -> int:
@@ -269,16 +248,12 @@ class NetProblem:
         Returns:
             The number of steps taken: fewer where the chain is at its end, or needs something (``chain.propose``).
         """
-        if not self._compiled:
+        if not IS_COMPILED:
             return stepped(self, chain, group_of, steps)
         with self.state() as state:
             place = group_of[self.place]
             taken: int = anneal(self.tables, state, _UNRECORDED, place, self.where, chain, steps)
             return taken
-
-    @functools.cached_property
-    def _reader(self) -> Reader:
-        return Reader(self.tables)
 
     @contextmanager
     def state(self) -> Iterator[State]:

@@ -1,4 +1,4 @@
-"""Pending events and the queues of devices and lanes, for the compiled kernel."""
+"""Pending events and the queues of devices and lanes."""
 
 from __future__ import annotations
 

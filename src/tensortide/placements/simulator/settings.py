@@ -11,7 +11,7 @@ from tensortide.errors import TensortideError
 from tensortide.placements.modes import ACCURATE, Mode
 from tensortide.placements.op_times.optimizers import OPTIMIZERS
 from tensortide.placements.op_times.times import DTYPES, Rates
-from tensortide.placements.simulator.wiring import Egress
+from tensortide.placements.simulator.routing import Egress
 
 Ties = Literal["heap", "fifo"]
 Release = Literal["backward", "last_use"]

@@ -9,21 +9,18 @@ from typing import Annotated, Any, Literal, NamedTuple
 
 import numpy as np
 
-from tensortide.compiled import IS_COMPILED
 from tensortide.errors import TensortideError
 from tensortide.placements import parts
 from tensortide.placements.nets.assignments import Assignment, Gene, checked
 from tensortide.placements.nets.net import Net
 from tensortide.placements.nets.sharding import expand
 from tensortide.placements.op_times.times import OpTimes
-from tensortide.placements.simulator import python_kernel
 from tensortide.placements.simulator.kernel import Record, new_record, run
-from tensortide.placements.simulator.layout import Reader
 from tensortide.placements.simulator.queues import EVENTS, FAILED, OPS, TRANSFERS
+from tensortide.placements.simulator.routing import routing
 from tensortide.placements.simulator.settings import Settings
-from tensortide.placements.simulator.state import new_state
+from tensortide.placements.simulator.state import State, for_runs, new_state
 from tensortide.placements.simulator.tables import Floats, Ints, Tables, tables
-from tensortide.placements.simulator.wiring import wiring
 from tensortide.shown import Show
 from tensortide.timing.clusters import Cluster
 
@@ -126,7 +123,7 @@ class Simulation:
         """Names of devices, then of the lanes of transfers."""
         cluster = self.cluster
         devices = tuple(f"{i}: {d.row.name}" if cluster.numbered else d.name for i, d in enumerate(cluster.devices))
-        return (*devices, *wiring(cluster, routed=self.settings.mode.routed, egress=self.settings.egress).lanes)
+        return (*devices, *routing(cluster, routed=self.settings.mode.routed, egress=self.settings.egress).lanes)
 
     @functools.cached_property
     def record(self) -> Record:
@@ -208,22 +205,23 @@ def simulate(
     if times is not None and expanded.net is not net:
         raise TensortideError("times of layers are given: none of the layers may be shared by several devices.")
     found = tables(expanded.net, cluster, settings, times)
-    figures = _play(found, expanded.placement)
-    _check_linked(cluster, figures)
-    over = tuple(max(0.0, peak - limit) for peak, limit in zip(figures.peaks, found.capacity.tolist(), strict=True))
+    makespan, state = _play(found, expanded.placement, new_record(0, 1))
+    _check_linked(cluster, state.counts[FAILED])
+    peaks = tuple(map(int, state.peak))
+    over = tuple(max(0.0, peak - limit) for peak, limit in zip(peaks, found.capacity.tolist(), strict=True))
     return Simulation(
         mode=settings.mode.name,
         net=expanded.net,
         cluster=cluster,
         settings=settings,
         placement=expanded.placement,
-        score=_score(figures.makespan, over, settings.memory_penalization_factor),
-        makespan=figures.makespan,
-        peaks=tuple(figures.peaks),
+        score=_score(makespan, over, settings.memory_penalization_factor),
+        makespan=makespan,
+        peaks=peaks,
         over_use=over,
-        events=figures.events,
-        ops=figures.ops,
-        transfers=figures.transfers,
+        events=int(state.counts[EVENTS]),
+        ops=int(state.counts[OPS]),
+        transfers=int(state.counts[TRANSFERS]),
         tables=found,
     )
 
@@ -237,10 +235,10 @@ def _check_runnable(net: Net, cluster: Cluster, devices: Sequence[tuple[int, ...
                 raise TensortideError(f"layer {name!r} is placed on device {where}, a switch, which runs nothing.")
 
 
-def _check_linked(cluster: Cluster, figures: python_kernel.RunFigures) -> None:
-    """Raise TensortideError if the run ended where no link leads."""
-    if figures.missing is not None:
-        i, j = figures.missing
+def _check_linked(cluster: Cluster, failed: int) -> None:
+    """Raise TensortideError if the run ended where no link leads: at pair ``failed`` of devices, counted from 1."""
+    if failed:
+        i, j = divmod(int(failed) - 1, len(cluster.devices))
         raise TensortideError(
             f"{cluster.name}: no link leads from device {cluster.names[i]} ({cluster.devices[i].row.name}) to device"
             f" {cluster.names[j]} ({cluster.devices[j].row.name}), and the placement sends data there."
@@ -254,28 +252,8 @@ def _score(makespan: float, over: Sequence[float], penalty_ms_per_byte: float | 
     return makespan + sum(over) * penalty_ms_per_byte
 
 
-def _play(t: Tables, placement: Sequence[int], record: Record | None = None) -> python_kernel.RunFigures:
-    """Run one placement on whichever engine is there."""
-    if IS_COMPILED:
-        state = new_state(t)
-        state.device[:] = placement
-        makespan = run(t, state, record or new_record(0, 1))
-        counts = state.counts.tolist()
-        missing = divmod(counts[FAILED] - 1, t.devices) if counts[FAILED] else None
-        return python_kernel.RunFigures(
-            makespan, state.peak.tolist(), counts[EVENTS], counts[OPS], counts[TRANSFERS], missing
-        )
-    return python_kernel.run(Reader(t), placement, None if record is None else _Writer(record))
-
-
-class _Writer:
-    """Writes the events of a plain run into a record."""
-
-    def __init__(self, record: Record) -> None:
-        self.columns: tuple[Any, ...] = tuple(record)
-        self.at = 0
-
-    def __call__(self, *event: Any) -> None:
-        for column, value in zip(self.columns, event, strict=True):
-            column[self.at] = value
-        self.at += 1
+def _play(t: Tables, placement: Sequence[int], record: Record) -> tuple[float, State]:
+    """The makespan of one placement, ms, and what its run filled in."""
+    state = new_state(t)
+    state.device[:] = placement
+    return run(for_runs(t), state, record), state

@@ -19,8 +19,8 @@ from tensortide.placements.nets.net import Net
 from tensortide.placements.op_times.net_devices import net_devices
 from tensortide.placements.op_times.optimizers import OPTIMIZERS
 from tensortide.placements.op_times.times import DTYPES, OpTimes, layer_times
+from tensortide.placements.simulator.routing import Routing, routing
 from tensortide.placements.simulator.settings import Settings
-from tensortide.placements.simulator.wiring import Wiring, wiring
 from tensortide.timing.clusters import Cluster
 
 Ints = NDArray[np.int64]
@@ -110,14 +110,14 @@ def tables(net: Net, cluster: Cluster, settings: Settings, times: OpTimes | None
     states = OPTIMIZERS[settings.optimizer].states
     copies = 2 + states if mode.training_memory and settings.include_backward else 1
     clocks = [0.0 if one is None else one.paleo.clock_mhz for one in net_devices(cluster)]
-    wired = wiring(cluster, routed=mode.routed, egress=settings.egress)
+    routed = routing(cluster, routed=mode.routed, egress=settings.egress)
     made = assemble(
         parents=net.parents,
         children=net.children,
         nbytes=[math.prod(layer.output) * size for layer in layers],
         resident=[layer.params * size * copies for layer in layers],
         times=found,
-        wired=wired,
+        routed=routed,
         capacity=[(device.capacity_bytes or 0) * settings.device_memory_utilization for device in cluster.devices],
         cycle=[0.0 if mode.roofline or not clock else 1 / clock / 1000 for clock in clocks],
         settings=settings,
@@ -137,7 +137,7 @@ def assemble(
     nbytes: Sequence[int],
     resident: Sequence[int],
     times: OpTimes,
-    wired: Wiring,
+    routed: Routing,
     capacity: Sequence[float],
     cycle: Sequence[float],
     settings: Settings,
@@ -156,7 +156,7 @@ def assemble(
         raise TensortideError(f"priority has {len(settings.priority)} numbers: one for each of {count} layers.")
     _check_countable(count, devices, slots, len(timed), 2 * sum(nbytes) + sum(resident))
     successors = [*children, *parents]
-    hops = [wired.routes.get((i, j), ()) for i in range(devices) for j in range(devices)]
+    hops = [routed.routes.get((i, j), ()) for i in range(devices) for j in range(devices)]
     flat = [hop for route in hops for hop in route]
     penalty = settings.memory_penalization_factor
     return Tables(
@@ -176,7 +176,7 @@ def assemble(
         layers=count,
         parts=len(timed) * count,
         devices=devices,
-        lanes=len(wired.lanes),
+        lanes=len(routed.lanes),
         batches=int(settings.batches),
         in_flight=slots,
         step_batches=1 if slots == 1 else int(settings.batches),

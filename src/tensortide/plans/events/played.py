@@ -16,7 +16,7 @@ Cause: TypeAlias = Literal["fetch", "copy", "room", "serial"]
 
 
 def engine_name(link: str, *, inwards: bool) -> str:
-    """The name of a copy engine, as ``Machine.lanes`` has it."""
+    """The name of a copy engine."""
     return f"{link} {'in' if inwards else 'out'}"
 
 

@@ -10,7 +10,6 @@ over the other.
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Container, Sequence
 from typing import NamedTuple, TypeAlias
 
@@ -28,20 +27,20 @@ from tensortide.plans.model import Compute, Lane, Plan
 from tensortide.play import RUN, Places, Record, Rules, TaskList, Tasks, played
 from tensortide.play.tasks import FAILED, HELD
 from tensortide.timing.clusters import Cluster
-from tensortide.timing.machine import Link
+from tensortide.timing.links import Link
 
 Queue: TypeAlias = tuple[int, str, bool]
 """Transfers that wait for each other: of a channel, in one direction if it is duplex, or of a device and its tier."""
 
 
-class Wiring(NamedTuple):
+class LaneDevices(NamedTuple):
     """A cluster as the lanes of a plan use it; ``devices`` has the number of each lane's."""
 
     cluster: Cluster
     devices: tuple[int, ...]
 
     @classmethod
-    def of(cls, cluster: Cluster, plan: Plan) -> Wiring:
+    def of(cls, cluster: Cluster, plan: Plan) -> LaneDevices:
         """Find the devices of lanes by their names, or if none of these is there and the numbers agree, in order."""
         names = [device.name for device in cluster.devices]
         asked = [lane.device for lane in plan.lanes]
@@ -54,35 +53,25 @@ class Wiring(NamedTuple):
         return cls(cluster, tuple(map(names.index, asked)))
 
     def links(self, lane: int) -> tuple[Link, ...]:
-        """The links to the tiers of a lane's device; one that goes over another's is no faster than that."""
-        found: dict[str, Link] = {}
-        for link, over, _ in self.cluster.devices[self.devices[lane]].tiers:
-            out, back = link.bytes_per_s, link.in_bytes_per_s or link.bytes_per_s
-            if over:
-                out = min(out, found[over].bytes_per_s)
-                back = min(back, found[over].in_bytes_per_s or found[over].bytes_per_s)
-            found[link.name] = dataclasses.replace(link, bytes_per_s=out, in_bytes_per_s=back)
-        return tuple(found.values())
+        """The links to the tiers of a lane's device."""
+        return tuple(self.cluster.devices[self.devices[lane]].links.values())
 
     def copy_queue(self, lane: int, link: str, *, inwards: bool) -> Queue:
         """The queue of the transfers of a lane to a tier, or back: that of the tier it is over, or of its channel."""
         device = self.devices[lane]
-        tiers = {tier.link.name: tier for tier in self.cluster.devices[device].tiers}
-        while tiers[link].over:
-            link = tiers[link].over
-        channel = tiers[link].channel
-        return (device, link, inwards) if channel is None else self._of_channel(channel, inwards=inwards)
+        queue = self.cluster.devices[device].queue(link)
+        return (device, queue, inwards) if isinstance(queue, str) else self._of_channel(queue, inwards=inwards)
 
     def wire(self, each: Crossing, plan: Plan) -> tuple[Queue, int]:
         """The queue that a crossing waits in, and the number of its link. Raises PlanError if it takes not just one."""
         way = self.cluster.routes[self.devices[each.source]][self.devices[each.target]]
         if len(way) != 1:
             source, target = (plan.lanes[number].device for number in (each.source, each.target))
-            over = " and ".join(self.cluster.devices[self.cluster.lanes[number].target].name for number in way[:-1])
+            over = " and ".join(self.cluster.devices[self.cluster.wires[number].target].name for number in way[:-1])
             why = f"the fastest way there is over {over}, and lanes send over one link" if way else "no link joins them"
             what = f"lane {each.source} ({source}), step {each.sent} sends storage {each.storage} to {target}"
             raise PlanError(f"{what}: {why}", step=each.sent, storage=each.storage)
-        return self._of_channel(self.cluster.links[way[0]].channel, inwards=self.cluster.lanes[way[0]].inwards), way[0]
+        return self._of_channel(self.cluster.links[way[0]].channel, inwards=self.cluster.wires[way[0]].inwards), way[0]
 
     def _of_channel(self, channel: int, *, inwards: bool) -> Queue:
         return channel, "", self.cluster.channels[channel].duplex and inwards
@@ -103,7 +92,7 @@ def play_lanes(
     plan: Plan,
     graph: Graph,
     instances: Sequence[Instance],
-    wiring: Wiring,
+    where: LaneDevices,
     budgets_bytes: Sequence[int | None] = (),
 ) -> PlayedLanes:
     """Play ``plan`` of ``graph``: the instance of each lane has the times of its ops there, and its links to tiers.
@@ -123,16 +112,16 @@ def play_lanes(
     for carrier, each in enumerate(ordered):
         for lane, step in ((each.source, each.sent), (each.target, each.received)):
             arrivals[lane][step] = Arrival(carrier, each.state)
-    tasks, engines, places = TaskList(len(ordered)), _Engines(plan, wiring), Places([], [])
+    tasks, engines, places = TaskList(len(ordered)), _Engines(plan, where), Places([], [])
     writers, written = [], []
     for lane, stated in enumerate(instances):
         instance = _alone(stated, plan.lanes[lane])
         own = {s for s, storage in enumerate(instance.storages) if home.get(s, 0 if storage.given else None) == lane}
-        where = {s: DEVICE for s in own if instance.storages[s].given}
+        resident = {s: DEVICE for s in own if instance.storages[s].given}
         numbers = engines.numbers(lane, instance, tasks, len(places.capacity))
         try:
-            steps = primitives(instance, plan.lanes[lane].steps, where)
-            writer = Writer(instance, where, tasks, numbers, arrivals[lane])
+            steps = primitives(instance, plan.lanes[lane].steps, resident)
+            writer = Writer(instance, resident, tasks, numbers, arrivals[lane])
             room = writer.room(budgets[lane])
             check_before(writer, room)
             writer.write(steps.steps, steps)
@@ -195,8 +184,8 @@ def _alone(instance: Instance, lane: Lane) -> Instance:
 class _Engines:
     """Numbers of the engines of all lanes and wires, after those of the devices; those that share a queue have one."""
 
-    def __init__(self, plan: Plan, wiring: Wiring) -> None:
-        self.plan, self.wiring = plan, wiring
+    def __init__(self, plan: Plan, where: LaneDevices) -> None:
+        self.plan, self.where = plan, where
         self.known: dict[Queue, int] = {}
         devices = [lane.device for lane in plan.lanes]
         if twice := next((name for name in devices if devices.count(name) > 1), None):
@@ -209,7 +198,7 @@ class _Engines:
         """Numbers of a lane, whose places are numbered from ``first_place`` on, with queues for its engines."""
         names = [link.name for link in instance.links]
         engines = {
-            engine_name(name, inwards=way): self.number(self.wiring.copy_queue(lane, name, inwards=way))
+            engine_name(name, inwards=way): self.number(self.where.copy_queue(lane, name, inwards=way))
             for name in names
             for way in (False, True)
         }
@@ -225,8 +214,8 @@ def _wires(crossings: Sequence[Crossing], writers: Sequence[Writer], engines: _E
         if (each.source, each.target) != last:
             tasks.new_queue()
         last = each.source, each.target
-        queue, number = engines.wiring.wire(each, engines.plan)
-        target, wire = writers[each.target], engines.wiring.cluster.lanes[number]
+        queue, number = engines.where.wire(each, engines.plan)
+        target, wire = writers[each.target], engines.where.cluster.wires[number]
         nbytes, place = target.size[each.storage], target.places[DEVICE]
         tasks.add(
             RUN, engines.number(queue), wire.transfer_ns(nbytes), writers[each.source].sent[each.sent], place, nbytes

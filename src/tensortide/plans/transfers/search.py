@@ -1,27 +1,31 @@
-"""The fastest plan with transfers that is found for some sequences of ops: greedy in rounds, or on demand."""
+"""The fastest plan with transfers that is found for some sequences of ops: by choosing what moves, or on demand."""
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+import itertools
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import numpy as np
 
 from tensortide.errors import PlanError
 from tensortide.plans.events import Played, play
 from tensortide.plans.instance import DEVICE, Instance
-from tensortide.plans.model import Step
-from tensortide.plans.transfers.decoder import NO_AXIS, Decoder, Made
+from tensortide.plans.model import Compute, Step
+from tensortide.plans.transfers.choosing import Choosing
+from tensortide.plans.transfers.decoder import Decoder, Made
 from tensortide.plans.transfers.joint import Joint
+from tensortide.plans.transfers.kernels.placing import NEVER
 from tensortide.plans.transfers.ondemand import on_demand
 from tensortide.plans.transfers.residences import Token, steps_of
 from tensortide.plans.under_budget.search import Stopped, Watch
 from tensortide.plans.under_budget.tables import Ints
 from tensortide.search_limit import SearchLimit
 
-PATIENCE = 3
-"""Rounds without a better plan after which a sequence is left."""
+Planner: TypeAlias = "Callable[[Choosing], Ints]"
+"""Makes a choice of what moves in a sequence."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -130,9 +134,19 @@ class Transfers:
         """Whether the limit is reached."""
         return self.limit.spent and not (self.is_patient and self.best is None)
 
-    def sequence(self, sequence: Sequence[int], rounds: int, source: str) -> None:
-        """Offload in a sequence: greedy rounds, each on the time axis of the best one before."""
-        self._rounds(np.array(sequence, np.int64), rounds, source)
+    def sequence(self, sequence: Sequence[int], steps: int, source: str, moves: Iterable[Planner] = ()) -> None:
+        """Move in a sequence what exceeds the budget: what stalls nothing, what ``moves`` say, and whatever makes room
+        besides; improve the fastest of that in so many steps. On demand where nothing else fits."""
+        choosing = Choosing(self.decoder, np.array(sequence, np.int64), self.budget_bytes)
+        start, best = choosing.nothing(), NEVER
+        for planned in itertools.chain((Choosing.nothing, Choosing.hidden), moves):
+            choice = choosing.covered(planned(choosing))
+            made = choosing.made(choice)
+            self.work += 1
+            if made.time_ns < best or best == NEVER:
+                start, best = choice, made.time_ns
+            self._offer_choice(made, source)
+            self.look()
         if self.best is None:
             try:
                 found, homes = on_demand(self.instance, sequence, self.budget_bytes)
@@ -140,26 +154,29 @@ class Transfers:
                 self.reason = str(error)
             else:
                 self.offer(found, homes, source)
+        self._improve(choosing, start, steps, source)
+
+    def polish(self, steps: int) -> None:
+        """Change what moves in the best plan, in so many steps."""
+        if self.best is None or self.done():
+            return
+        sequence = [step.op for step in self.best.steps if isinstance(step, Compute)]
+        choosing = Choosing(self.decoder, np.array(sequence, np.int64), self.budget_bytes)
+        start = choosing.of_steps(self.best.steps, self.best.home)
+        self._improve(choosing, start, steps, self.best.source)
+
+    def _improve(self, choosing: Choosing, start: Ints, steps: int, source: str) -> None:
+        for choice in choosing.improved(start, steps):
+            self.work += 1
+            self._offer_choice(choosing.made(choice), source)
+            if self.done():
+                return
+
+    def _offer_choice(self, made: Made, source: str) -> None:
+        if made.time_ns < NEVER:
+            self.offer_made(made, source)
 
     def homes(self, chosen: Mapping[int, str]) -> dict[int, str]:
         """The homes of all persistent storages that can have one anywhere: the device unless one is chosen."""
         movable = (s for s in self.instance.home if self.instance.storages[s].persistent)
         return {s: DEVICE for s in movable if not self.instance.storages[s].pinned} | dict(chosen)
-
-    def _rounds(self, sequence: Ints, rounds: int, source: str) -> None:
-        axis = NO_AXIS
-        best: int | None = None
-        idle_rounds = 0
-        for _ in range(rounds):
-            made = self.decoder.decode(sequence, self.budget_bytes, axis=axis)
-            self.work += 1
-            if made.short_bytes:
-                return
-            better = best is None or made.time_ns < best
-            idle_rounds = 0 if better else idle_rounds + 1
-            if better:
-                best = made.time_ns
-                self.offer_made(made, source)
-            if idle_rounds >= PATIENCE or self.done() or made.time_ns == made.least_ns:
-                return
-            axis = made.axis

@@ -16,6 +16,7 @@ from tensortide.plans.under_budget.known import Known, Rival
 from tensortide.plans.under_budget.local_search import LocalSearch
 from tensortide.plans.under_budget.sequence import Evaluated, evaluate
 from tensortide.plans.under_budget.tables import Ints, Tables
+from tensortide.progress import detail
 from tensortide.search_limit import SearchLimit
 
 Watch: TypeAlias = "Callable[[int | None, int], bool]"
@@ -103,6 +104,8 @@ class Search:
         """Play every known plan; each name keeps its best one as a rival."""
         for plan in known:
             rival = self._rival(plan)
+            if plan.sequence is None:
+                detail("skipped", f"{plan.name}: {plan.reason}")
             before = self.rivals.get(plan.name)
             if before is None or _rank(rival) < _rank(before):
                 self.rivals[plan.name] = rival

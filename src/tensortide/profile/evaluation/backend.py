@@ -53,6 +53,12 @@ class TorchBackend:
         Unavailable if nothing takes gradients."""
         return graphs.training_graph(model, arguments, device=device, call=call)
 
+    def layer_shapes(
+        self, model: Any, arguments: Arguments, *, call: Call | None = None
+    ) -> Mapping[str, tuple[tuple[int, ...], ...]]:
+        """List the shapes of what each module returns, as hooks see it in a forward."""
+        return modes.layer_shapes(model, arguments, call=call)
+
     def sample(
         self,
         arguments: Arguments,

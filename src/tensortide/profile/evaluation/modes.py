@@ -9,8 +9,9 @@ from typing import Any
 
 import torch
 
-from tensortide.errors import MetricError
-from tensortide.profile.evaluation.nested import placed
+from tensortide.errors import MetricError, Unavailable
+from tensortide.profile.evaluation.calls import Call, plainly
+from tensortide.profile.evaluation.nested import placed, tensors
 from tensortide.recorder.surroundings import global_state, rewinder
 
 _UNUSABLE = (RuntimeError, AssertionError, NotImplementedError, ImportError, AttributeError, TypeError, ValueError)
@@ -99,3 +100,31 @@ def undisturbed(loader: object = None) -> Iterator[None]:
         finally:
             for rewind in filter(None, rewinders):
                 rewind()
+
+
+def layer_shapes(
+    model: torch.nn.Module, arguments: Any, *, call: Call | None = None
+) -> dict[str, tuple[tuple[int, ...], ...]]:
+    """List the shapes of the tensors that each module returns in its last call, in evaluation mode; sequences and lists
+    of modules are none of their own. Raises Unavailable for a model on the device ``meta``."""
+    home = home_of(model)
+    if home is not None and home.type == "meta":
+        raise Unavailable(
+            "the model is on the device 'meta', where it is not called: what its layers return is not known"
+        )
+    found: dict[str, tuple[tuple[int, ...], ...]] = {}
+
+    def hook(name: str) -> Callable[[Any, Any, Any], None]:
+        def record(module: Any, inputs: Any, output: Any) -> None:
+            del module, inputs
+            found[name] = tuple(tuple(tensor.shape) for tensor in tensors(output))
+
+        return record
+
+    with contextlib.ExitStack() as stack:
+        place = stack.enter_context(evaluating(model, None))
+        for name, module in model.named_modules():
+            if not isinstance(module, torch.nn.Sequential | torch.nn.ModuleList):
+                stack.callback(module.register_forward_hook(hook(name)).remove)
+        (call or plainly)(model, place(arguments))
+    return found

@@ -19,7 +19,7 @@ from tensortide.graph.unroll import unrolled
 from tensortide.memory.lifetimes import Residence, residences
 from tensortide.timing.catalogue import Device
 from tensortide.timing.clusters import ClusterDevice, Tier
-from tensortide.timing.machine import Link
+from tensortide.timing.links import Link
 
 Ints: TypeAlias = NDArray[np.int64]
 
@@ -70,15 +70,17 @@ class Machine(msgspec.Struct, frozen=True):
         return min(BATCH_PAGES, BATCH_PAGES * self.drive // self.wire)
 
     def links(self) -> dict[str, tuple[Link, ...]]:
-        """The links of machines whose every plan is legal on this one, by name: the wire split between host and drive,
-        the wire for the host alone, and for the drive alone."""
+        """The links of machines whose every plan is legal on this one, by name: the wire for the host alone, and split
+        between host and drive; or for the drive alone, where it leaves nothing of the wire."""
         drive = Link("ssd", Fraction(min(self.drive, self.wire)), self.drive_latency_ns)
 
         def host(rate: int) -> Link:
             return Link("host", Fraction(rate), self.host_latency_ns, capacity_bytes=self.host_bytes)
 
-        split = {"host and drive": (host(self.wire - self.drive), drive)} if self.wire > self.drive else {}
-        return {**split, "host": (host(self.wire),), "drive": (drive,)}
+        alone = {"host": (host(self.wire),)}
+        if self.wire > self.drive:
+            return {**alone, "host and drive": (host(self.wire - self.drive), drive)}
+        return {**alone, "drive": (drive,)}
 
 
 def machine_of(device: ClusterDevice) -> Machine:

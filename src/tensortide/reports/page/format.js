@@ -45,13 +45,15 @@ const LONG = [[86400, 172800, "days"], [3600, 7200, "h"], [60, 600, "min"]];
 
 /** Nanoseconds in the unit that suits them. */
 function duration(ns) {
-  for (const [unit, size] of [["ns", 1], ["µs", 1e3], ["ms", 1e6]]) if (ns < 1000 * size) return `${round3(ns / size)} ${unit}`;
+  if (ns < 1000) return `${Number(ns.toPrecision(3))} ns`;
+  for (const [unit, size] of [["µs", 1e3], ["ms", 1e6]]) if (ns < 1000 * size) return `${three(ns / size)} ${unit}`;
   const [size, , unit] = LONG.find(([, least]) => ns / 1e9 >= least) || [1, 0, "s"];
-  return size === 1 ? `${round3(ns / 1e9)} s` : `${ns >= 864e12 ? whole(Math.round(ns / 864e11)) : (ns / 1e9 / size).toFixed(1)} ${unit}`;
+  return size === 1 ? `${three(ns / 1e9)} s` : `${ns >= 864e12 ? whole(Math.round(ns / 864e11)) : (ns / 1e9 / size).toFixed(1)} ${unit}`;
 }
 
-function round3(value) {
-  return String(Number(value.toPrecision(3)));
+/** A positive number with three digits. */
+function three(value) {
+  return value.toFixed(value < 9.995 ? 2 : value < 99.95 ? 1 : 0);
 }
 
 /** A whole number with thin spaces between groups of three digits. */

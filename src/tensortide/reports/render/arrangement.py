@@ -65,9 +65,9 @@ def _ambiguous(axes: Sequence[Axes]) -> bool:
 
 
 def share_legend(figure: Figure, axes: Sequence[Axes]) -> None:
-    """Put one legend below panels that all have the same."""
-    handles, labels = axes[0].get_legend_handles_labels()
-    if len(axes) == 1 or not labels or any(axis.get_legend_handles_labels()[1] != labels for axis in axes):
+    """Put one legend below panels if that of one has the entries of all."""
+    handles, labels = max((axis.get_legend_handles_labels() for axis in axes), key=lambda pair: len(pair[1]))
+    if len(axes) == 1 or not labels or any(set(axis.get_legend_handles_labels()[1]) - set(labels) for axis in axes):
         return
     for axis in axes:
         if (legend := axis.get_legend()) is not None:

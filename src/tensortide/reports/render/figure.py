@@ -17,6 +17,7 @@ from tensortide.reports.blocks import Document
 from tensortide.reports.pictures import Axis, Curve, Mark, Points, Scatter, Spans
 from tensortide.reports.render.arrangement import Panel, align, inches, on_one_clock, rows_of, share_legend
 from tensortide.reports.render.labels import Label, place_labels
+from tensortide.reports.render.series import ENDS, LOOKS, MANY, REASONS, width
 from tensortide.reports.render.ticks import log_ticks, round_ticks, spaced, tick_text
 from tensortide.reports.render.values import shortened, tidy
 from tensortide.write import check_writable, write_file, write_files
@@ -25,14 +26,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-COLORS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-"""Okabe and Ito: told apart by everyone."""
+COLORS = tuple(look.light for look in LOOKS)
 ROLE_COLORS = {name: look.light for name, look in looks().items()} | {
-    "forward": "#009E73",
-    "backward": "#0072B2",
-    "optimizer": "#CC79A7",
-    "transfer": "#E69F00",
-    "exchange": "#D55E00",
+    "forward": "#009e73",
+    "backward": "#0072b2",
+    "optimizer": "#cc79a7",
+    "transfer": "#e69f00",
+    "exchange": "#d55e00",
     "other": "#b9c0c8",
     "idle": "#d7dce2",
     "in use": "#1b1f24",
@@ -40,10 +40,8 @@ ROLE_COLORS = {name: look.light for name, look in looks().items()} | {
     "in_use": "#54b7a8",
     "evictable": "#eb9b3b",
     "resident": "#9fc3e0",
-    "computed": "#0072B2",
-    "recomputed": "#D55E00",
-    "oom": "#3b3b3b",
-    "thrash": "#777777",
+    "computed": "#0072b2",
+    "recomputed": "#d55e00",
 }
 """As in the HTML page."""
 STYLE: Any = {
@@ -67,12 +65,13 @@ STYLE: Any = {
 SHADES = ("#8f8f8f", "#d4d4d4", "#ececec")
 """Of ranges, the first the darkest."""
 FORMATS = (".png", ".svg", ".pdf")
-MARKERS = "osD^vXP"
 PANEL = (5.2, 3.0)
 """Inches; panels beside each other are smaller."""
 STACKED = (5.8, 2.0)
 """Inches of panels below each other on one x axis."""
 HATCHED: Any = {"facecolor": "#00000018", "edgecolor": "#22222290", "hatch": "/////", "lw": 0}
+MARK = 7.5
+"""Points from one mark to the next above it."""
 TICK = 0.62
 """Inches that a label below an axis takes."""
 MOST_LANES = 400
@@ -197,7 +196,7 @@ def _curve(axis: Axes, curve: Curve) -> None:
         label = "_" if number else _label(shade.label)
         axis.axvspan(edges[shade.start], edges[shade.end], label=label, **HATCHED)
     for number, one in enumerate(curve.lines):
-        color = ("#222222", *COLORS)[number % 8]
+        color = ("#222222", *COLORS)[number % (1 + len(COLORS))]
         _stairs(axis, [*one.values], edges, edgecolor=color, lw=1.1, label=_label(one.label))
     highest = max([*levels, *(value for one in curve.lines for value in one.values)])
     axis.set_ylim(0, 1.12 * highest or 1)  # a limit far above is not drawn
@@ -248,10 +247,16 @@ def _scatter(axis: Axes, scatter: Scatter) -> None:
     for shade, color in zip(scatter.ranges, SHADES, strict=False):
         axis.axvspan(shade.start, shade.end, color=color, lw=0, label=_label(shade.label))
     for number, points in enumerate(scatter.points):
-        _points(axis, points, number)
+        _points(axis, points, number, scatter.y.log)
+    for reason in sorted({one.end.reason for one in scatter.points if one.end}):
+        axis.plot([], [], ENDS[reason], color="#555555", mew=1.6, label=REASONS[reason])
     for limits, line in ((scatter.across, axis.axhline), (scatter.down, axis.axvline)):
         for limit in limits:
             line(limit.value, color="#444444", lw=1.0, linestyle="--", label=_label(limit.label))
+    corners = [*product(scatter.x.covers, scatter.y.covers)]
+    if corners:
+        axis.update_datalim(corners)
+        axis.autoscale_view()
     _axis(axis, "x", scatter.x, chain.from_iterable(one.x for one in scatter.points))
     _axis(axis, "y", scatter.y, chain.from_iterable(one.y for one in scatter.points))
     if scatter.x.whole:
@@ -260,17 +265,28 @@ def _scatter(axis: Axes, scatter: Scatter) -> None:
         _legend(axis)
 
 
-def _points(axis: Axes, points: Points, number: int) -> None:
-    y = [math.nan if value is None else value for value in points.y]
-    plain = points.joined == "step" or (points.joined and len(y) > 24)
-    marker = "" if plain else MARKERS[(number + number // len(COLORS)) % len(MARKERS)]
-    style = ("-", "--", ":")[(number if points.joined == "step" else number // len(COLORS)) % 3]
-    style = style if points.joined else "none"
-    where = "steps-post" if points.joined == "step" else "default"
-    color = _color(points.label, number)
+def _points(axis: Axes, points: Points, number: int, log: bool) -> None:
+    from matplotlib.transforms import offset_copy
+
+    y = [math.nan if value is None or (log and value <= 0) else value for value in points.y]
+    series, color = LOOKS[number % len(LOOKS)], _color(points.label, number)
     label = _label(points.label.replace("_", " ") if points.label in ROLE_COLORS else points.label)
-    above = (2.5 if plain else 3.0) - number / 100  # points over lines, earlier ones over later ones
-    axis.plot(points.x, y, linestyle=style, marker=marker, drawstyle=where, color=color, label=label, zorder=above)
+    style: Any = {"marker": series.marker, "linestyle": "none", "zorder": 3 - number / 100}
+    if points.joined:  # later ones above, and thinner and smaller: both are seen where they coincide
+        style |= {
+            "linestyle": (0, series.dashes) if series.dashes else "-",
+            "lw": width(number),
+            "zorder": 2 + number / 100,
+        }
+        style |= {"ms": max(3.0, 6.5 - number / 2), "marker": series.marker if len(y) <= MANY else ""}
+        style["drawstyle"] = "steps-post" if points.joined == "step" else "default"
+    axis.plot(points.x, y, color=color, label=label, **style)
+    if end := points.end:
+        axis.plot([end.x, end.start], [end.y, end.y], ":", color=color, lw=0.8, zorder=style["zorder"])
+        above = offset_copy(axis.transData, axis.get_figure(root=True), y=MARK * end.below, units="points")
+        mark: Any = {"color": color, "ms": 6, "mew": 1.6, "zorder": style["zorder"], "transform": above}
+        mark["clip_on"] = not end.below  # of many, the last may be above the panel
+        axis.plot([end.x], [end.y], ENDS[end.reason], **mark)
     if points.low and points.high:
         low, high = ([math.nan if value is None else value for value in part] for part in (points.low, points.high))
         step: Any = "post" if points.joined == "step" else None

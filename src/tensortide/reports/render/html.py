@@ -6,6 +6,7 @@ import base64
 import gzip
 import hashlib
 import html
+import json
 import os
 import re
 from importlib import resources
@@ -15,6 +16,7 @@ from typing import Any
 
 from tensortide.graph.roles import looks
 from tensortide.reports.blocks import Document
+from tensortide.reports.render import series
 from tensortide.reports.render.json import builtins, encode
 from tensortide.write import write_file
 
@@ -52,7 +54,7 @@ def render_html(document: Document, *, compress: bool | None = None) -> str:
     if compress is None:
         compress = len(data) > PLAIN_BYTES
     theme, style = _read("theme.js"), _colors() + _read("page.css") + _read("print.css")
-    script = "\n".join(_read(f"{name}.js") for name in SCRIPTS)
+    script = "\n".join(_read(f"{name}.js") for name in SCRIPTS).replace("{{series}}", _series())
     parts = {
         "csp": f"default-src 'none'; style-src {_hash(style)}; script-src {_hash(theme)} {_hash(script)}",
         "title": html.escape(f"{document.title or 'Step'} - tensortide"),
@@ -93,11 +95,20 @@ def _packed(value: Any) -> Any:
 
 
 def _colors() -> str:
-    """Give each role its colour in both themes, under its own name."""
+    """Give each role its colour in both themes, under its own name, and each series under its number."""
+    named = [*looks().items(), *((f"p{number}", look) for number, look in enumerate(series.LOOKS))]
     light, dark = (
-        "".join(f"--{role}: {getattr(look, theme)}; " for role, look in looks().items()) for theme in ("light", "dark")
+        "".join(f"--{name}: {getattr(look, theme)}; " for name, look in named) for theme in ("light", "dark")
     )
     return f':root {{ {light}}}\n:root[data-theme="dark"] {{ {dark}}}\n'
+
+
+def _series() -> str:
+    """Write how the page draws series: as figures do."""
+    found = [
+        {"dashes": look.dashes, "marker": look.marker, "width": series.width(n)} for n, look in enumerate(series.LOOKS)
+    ]
+    return json.dumps({"looks": found, "many": series.MANY, "ends": series.ENDS, "reasons": series.REASONS})
 
 
 def _read(name: str) -> str:

@@ -33,11 +33,15 @@ VERDICTS = 5
 SETTINGS = 2
 """Most lines that settings take above an answer."""
 EIGHTHS = " ▏▎▍▌▋▊▉"
+JOINED = "\ue000"
+"""Stands for the space between a number and its unit until lines are broken. ``tidy`` leaves none of it in a text."""
+_UNIT = re.compile(r"(?<=\d) (?=(?:[num]?s|min|h|days|%|FLOP|[KMGTPE]?i?B|[kMGTPEZY](?:FLOP|B|bit)?)(?:/s)?(?!\w))")
 STYLES = {"verdict": "bold green", "failure": "bold red", "advice": "", "assumption": "", "warning": "yellow"}
 
 
 class Trimmed:
-    """``part`` without the spaces that fill its lines: what is piped into a file stays clean."""
+    """``part`` without the spaces that fill its lines: what is piped into a file stays clean. Its lines are broken now,
+    so that numbers have a space before their units again."""
 
     def __init__(self, part: RenderableType) -> None:
         self.part, self.lines = part, 0
@@ -47,7 +51,7 @@ class Trimmed:
             left = len("".join(segment.text for segment in line).rstrip())
             for segment in line:
                 if kept := segment.text[:left]:
-                    yield Segment(kept, segment.style)
+                    yield Segment(kept.replace(JOINED, " "), segment.style)
                 left -= len(kept)
             yield Segment.line()
             self.lines += 1
@@ -84,13 +88,18 @@ def parts(document: Document, options: ConsoleOptions) -> Iterator[Trimmed]:
             yield Trimmed(part)
 
 
+def prose(text: str) -> str:
+    """``text`` on one line, which is broken between words, and never between a number and its unit."""
+    return _UNIT.sub(JOINED, tidy(text))
+
+
 def _title(document: Document, width: int) -> Text:
     """The name of the step, its settings and its origin; above an answer without the details in parentheses."""
     text = Text(tidy(document.title) or "unnamed step", style="bold")
     details = "" if document.answer is None else r" \([^()]*\)"
     for line in (_settings(document, width), *(re.sub(details, "", line) for line in document.subtitle)):
         if line:
-            text.append(f"\n{tidy(line)}", style="not bold dim")
+            text.append(f"\n{prose(line)}", style="not bold dim")
     return text
 
 
@@ -125,7 +134,7 @@ def _section(section: Section, options: ConsoleOptions, *, titled: bool) -> Iter
 def _heading(title: str, remark: str) -> RenderableType:
     line = Text(tidy(title), style="bold")
     if remark:
-        line.append(f"  {tidy(remark)}", style="not bold dim")
+        line.append(f"  {prose(remark)}", style="not bold dim")
     return Padding(line, (1, 0, 0, 0), expand=False)
 
 
@@ -151,14 +160,15 @@ def _block(block: Block, options: ConsoleOptions) -> Iterator[RenderableType]:
         case Spans() if block.lanes and block.top:
             yield Text("\n").join(span_lines(block, width, ascii_only=ascii_only))
         case Note():
-            text = "\n".join(tidy(line) for line in block.text.splitlines())
+            text = "\n".join(prose(line) for line in block.text.splitlines())
             yield Text(text, style=STYLES.get(block.kind, "dim"))
 
 
 def _facts(block: Facts) -> RenderableType:
-    rows = [(fact, tidy(fact.label), fact_text(fact), tidy(fact.remark)) for fact in block.shown]
+    rows = [(fact, tidy(fact.label), fact_text(fact), prose(fact.remark)) for fact in block.shown]
     if block.compact:
-        return Text("  ".join(" ".join(filter(None, words)) for _, *words in rows), style="dim")
+        text = "  ".join(" ".join(filter(None, words)) for _, *words in rows)
+        return Text(_UNIT.sub(JOINED, text), style="dim")
     grid = Grid(box=None, show_header=False, pad_edge=False, padding=(0, 2, 0, 0))
     right = any(UNITS[fact.unit].right for fact in block.shown)
     grid.add_column(no_wrap=True)
@@ -199,7 +209,7 @@ def _table(block: Table, options: ConsoleOptions) -> Iterator[RenderableType]:
             grid.add_row(*map(_cell, row))
         yield Padding(grid, (min(1, number), 0, 0, 0), expand=False)
     for text in filter(None, (rest, block.note)):
-        yield Text(tidy(text), style="dim")
+        yield Text(prose(text), style="dim")
 
 
 class Name:

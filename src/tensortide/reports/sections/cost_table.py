@@ -12,7 +12,7 @@ import msgspec
 from tensortide.cost.count import Count
 from tensortide.cost.count import count as count_of
 from tensortide.cost.differences import Comparison, Difference
-from tensortide.cost.table import QUANTITIES, Quantity, Row, Table, table_of
+from tensortide.cost.table import QUANTITIES, Held, Quantity, Row, Table, table_of
 from tensortide.expr import Expr, compiled, expr_of, text
 from tensortide.graph.model import OUTSIDE_PATH, Graph, Role
 from tensortide.graph.sizes import known_sizes
@@ -128,7 +128,7 @@ def table_document(
             sections.append(Section("differences", "Ops that differ", "numbers of all runs", (differ,)))
     else:
         cells, symbols, subtitle = _Cells(table.hints), table.symbols, f"{table.name} table"
-        sections = [_costs(table, cells, [_ops(table, cells, most)] if rows else [], count, depth, top)]
+        sections = [_costs(table, cells, listing(table, most) if rows else [], count, depth, top)]
     return Document(title=file, subtitle=(subtitle,), settings=dict(symbols), sections=tuple(sections))
 
 
@@ -190,14 +190,24 @@ def _groups(key: str, table: Table, cells: _Cells, of: Callable[[Row], str], top
 _OP = ("name", "type", "scope", "phase", "loop", "known")
 
 
-def _ops(table: Table, cells: _Cells, top: int | None) -> blocks.Table:
-    rows = table.rows
-    made = [*cells.columns("trips", "Runs", (row.trips for row in rows))]
+def listing(table: Table, top: int | None) -> tuple[blocks.Table, ...]:
+    """List the ops with their tensors and formulas, then the inputs and the parameters; text has the first ``top``."""
+    cells, rows = _Cells(table.hints), table.rows
+    made = [*cells.columns("trips", "Runs", (row.trips for row in rows), at_width=WIDE)]
     for quantity in QUANTITIES:
-        width, formula = (0, "Formula") if quantity == "flops" else (WIDE, "")
+        width, formula = (0, "Formula") if quantity in ("flops", "bytes") else (WIDE, "")
         exprs = (getattr(row, quantity) for row in rows)
         made += cells.columns(quantity, LABELS[quantity], exprs, at_width=width, formula=formula)
-    return shown(Row, rows, *_OP, *made, "rule", key=ROWS, title="Ops", remark="numbers of one run", top=top)
+    columns: tuple[str | Column, ...] = (*_OP, "inputs", "outputs", *made, "rule")
+    ops = shown(Row, rows, *columns, key=ROWS, title="Ops", remark="numbers of one run", top=top)
+    return (ops, *(_held(key, found, cells, top) for key, found in table.held.items() if found))
+
+
+def _held(key: str, found: Sequence[Held], cells: _Cells, top: int | None) -> blocks.Table:
+    """List the inputs, or the parameters."""
+    made = [*cells.columns("elements", "Elements", (one.elements for one in found), formula="Formula")]
+    made += cells.columns("bytes", "Bytes", (one.bytes for one in found))
+    return shown(Held, found, "name", "tensor", *made, key=key, title=key.capitalize(), top=top)
 
 
 def _compared(found: Comparison, quantity: Quantity, cells: _Cells, top: int) -> Section:

@@ -14,7 +14,7 @@ from tensortide.recorder import resolver
 from tensortide.reports.blocks import AnyBlock, Document, Fact, Note, Section
 from tensortide.reports.of_records import fact, facts, table
 from tensortide.reports.sections import Step, cost, formulas, modules, ops
-from tensortide.reports.sections.cost_table import table_document
+from tensortide.reports.sections.cost_table import listing, table_document
 from tensortide.shown import Show
 from tensortide.studies.count_request import Counted, CountRequest, Explained, Tabulated, Unknown
 
@@ -30,7 +30,11 @@ def answered(found: Counted, asked: CountRequest, *, rows: bool) -> Document:
     """Show the answer; with ``rows`` a table has one for every op, which text lists if the request asks for it."""
     depth, top = asked.depth, asked.top
     if isinstance(found, Symbolic):
-        return formulas.document(found, depth=depth, top=top)
+        made = formulas.document(found, depth=depth, top=top)
+        if not asked.ops:
+            return made
+        ops_of_it = Section("costs", "Costs", "op by op", listing(found.table(), None))
+        return msgspec.structs.replace(made, sections=(*made.sections, ops_of_it))
     if isinstance(found, Tabulated):
         listed, counted = asked.ops, found.counted
         return table_document(
@@ -73,9 +77,9 @@ def _missing(found: Unknown) -> Document:
     return Section("rules", "Ops without a rule", blocks=blocks).document(found.workload)
 
 
-def main_table(found: Counted) -> str:
+def main_table(found: Counted, asked: CountRequest) -> str:
     """The table that ``--csv`` writes unless another is named."""
-    tables = {Symbolic: "totals", Explained: "arguments", Unknown: "missing"}
+    tables = {Symbolic: "ops" if asked.ops else "totals", Explained: "arguments", Unknown: "missing"}
     return next((name for kind, name in tables.items() if isinstance(found, kind)), "ops")
 
 

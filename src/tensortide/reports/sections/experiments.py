@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from itertools import chain, pairwise, repeat
 from typing import TYPE_CHECKING, NamedTuple, TypeAlias
 
-from tensortide.plans.remat.policies import CELL_ROWS
+from msgspec.structs import replace
+
+from tensortide.plans.remat.policies import CELL_COLUMNS, CELL_ROWS
 from tensortide.reports.blocks import AnyBlock, Column, Document, Note, Section, Table, UnitName
-from tensortide.reports.of_records import table
-from tensortide.reports.pictures import Axis, Lane, Limit, Points, Range, Scatter, Spans
+from tensortide.reports.of_records import column, table
+from tensortide.reports.pictures import Axis, End, Lane, Limit, Points, Range, Scatter, Spans
 from tensortide.reports.render.values import data_key
 from tensortide.studies.remat.linear import RULES, chen, treeverse
 from tensortide.studies.remat.results import Row, Run, Step, Study, Trial
@@ -20,6 +24,8 @@ BEST = "^"
 """Mark of the least of what stands beside it: an asterisk would read as "optimal"."""
 COMPAT = " By the rules of DTR's own simulator (--compat)."
 BOUNDS = {"Chen et al., 2 sqrt n": chen, "Treeverse, log2 n": treeverse}
+PARTS = dict(zip(CELL_COLUMNS, ("size and staleness", "size", "staleness", "neither"), strict=True))
+"""Words for what the policies of an ablation weigh beside work."""
 Curves: TypeAlias = Mapping[str, Sequence[Row]]
 
 
@@ -55,7 +61,7 @@ def document(study: Study) -> Document:
         else:
             blocks += [_table(study, curves, f"budgets_{panel}", name), *_pictures(study, curves, step, panel)]
     blocks += [_runs(study), Note(text=_note(study))]
-    made = Section("linear" if grows else study.kind, look.title, blocks=tuple(blocks))
+    made = Section("linear" if grows else study.kind, look.title, blocks=tuple(_framed(blocks)))
     of_steps = f"{look.title}: {', '.join(study.panels)}"
     return made.document("Recomputation in linear networks of n layers" if grows else of_steps)
 
@@ -66,8 +72,12 @@ def steps_table(steps: Sequence[Step]) -> Table:
         "Sum of op times and peak without a budget; constants: what nothing can recompute; one op: the most that one "
         "needs beside them."
     )
-    names = ("ops", "device", "model_ns", "baseline_bytes", "constant_bytes", "bottleneck_bytes", "durations", "compat")
-    return table(Step, steps, "name", *names, key="steps", note=note)
+    names = ("ops", "device", "model_ns", "baseline_bytes", "constant_bytes", "bottleneck_bytes")
+    sources = list(dict.fromkeys(step.durations for step in steps))
+    durations = column(Step, steps, "durations", data=len(sources) == 1)
+    if len(sources) == 1:  # said once, where a column of it would be as narrow as it is high
+        note += f" Durations: {sources[0]}."
+    return table(Step, steps, "name", *names, durations, "compat", key="steps", note=note)
 
 
 # -- tables -----------------------------------------------------------------------------------------
@@ -120,7 +130,14 @@ def _runs(study: Study) -> Table:
     if study.kind == "growth":
         budget = Column("budget", "budget", "text", tuple(study.panels[trial.panel] for trial in study.trials))
         names = ["at as n", budget, "cell.budget_bytes", "cell.policy", "step.compat", "cell.overhead_limit"]
-    run = (f"run.{name}" for name in Run.__struct_fields__)
+    every = (column(Trial, study.trials, f"run.{name}") for name in Run.__struct_fields__)
+    ok = [trial.run.status == "ok" for trial in study.trials]
+    run = (
+        one
+        if one.key in ("status", "eviction_hash")
+        else replace(one, values=tuple(value if known else None for value, known in zip(one.values, ok, strict=True)))
+        for one in every
+    )  # what a run had when it was given up would read as its result
     return table(Trial, study.trials, *names, *run, key="runs", title="Runs", top=0)
 
 
@@ -133,7 +150,7 @@ def _pictures(study: Study, curves: Curves, step: Step, panel: int) -> Iterator[
         yield _picture(study, curves, step, f"{study.kind}_{panel}", step.name)
         return
     for work in CELL_ROWS:
-        own = {name: rows for name, rows in curves.items() if name.split("-")[0] == work}
+        own = {said: curves.get(f"{work}-{part}".rstrip("-"), ()) for part, said in PARTS.items()}
         own |= {name: rows for name, rows in curves.items() if work == "one" and name == "random"}
         yield _picture(study, own, step, f"{work}_{panel}", f"{step.name}, work {work}")
 
@@ -141,35 +158,80 @@ def _pictures(study: Study, curves: Curves, step: Step, panel: int) -> Iterator[
 def _picture(study: Study, curves: Curves, step: Step, key: str, title: str) -> Scatter:
     """Draw values over budgets: a value holds up to the next larger budget, and what failed leaves a gap."""
     counted, look = study.kind == "accesses", LOOKS[study.kind]
-    curves = {name: rows[::-1] for name, rows in curves.items()}
+    lowest = min((row.number for rows in curves.values() for row in rows if row.number), default=1) if counted else 1
+    lines = (_line(name, rows[::-1], counted, lowest) for name, rows in curves.items())
     return Scatter(
         key=key,
         title=title,
         x=Axis("memory budget / peak"),
         y=Axis(look.label, "amount" if counted else "number", log=counted),
-        points=(*(_line(name, rows, counted) for name, rows in curves.items()), *_ends(curves)),
+        points=tuple(_stacked(lines)),
         across=() if counted else (Limit("without recomputation", 1),),
         ranges=() if counted else ranges_of(step),
     )
 
 
-def _line(name: str, rows: Sequence[Row], counted: bool) -> Points:
-    x, y = tuple(row.at for row in rows), tuple(row.number for row in rows)
-    if counted or all(len(row.runs) == 1 for row in rows):
-        return Points(name, x, y, joined="line" if counted else "step")
+def _line(name: str, rows: Sequence[Row], counted: bool, lowest: float) -> Points:
+    x, y, end = tuple(row.at for row in rows), tuple(row.number for row in rows), _end(rows, lowest)
     low, high = (
-        tuple(None if row.failed else end(run.overhead for run in row.runs) for row in rows) for end in (min, max)
+        tuple(None if row.failed else which(run.overhead for run in row.runs) for row in rows) for which in (min, max)
     )
-    return Points(name, x, y, joined="step", low=low, high=high)
+    if counted or low[:-1] == high[:-1]:  # that of the largest budget holds for no other, and has no width
+        return Points(name, x, y, joined="line" if counted else "step", end=end)
+    return Points(name, x, y, joined="step", low=low, high=high, end=end)
 
 
-def _ends(curves: Curves) -> Iterator[Points]:
-    """Point at the budget that is too small for each policy, at the height at which its line ends."""
-    first = {name: next((i for i, row in enumerate(rows) if row.status == "ok"), 0) for name, rows in curves.items()}
-    for status in ("oom", "thrash"):
-        names = tuple(name for name, i in first.items() if i and curves[name][i - 1].status == status)
-        x = tuple(curves[name][first[name] - 1].at for name in names)
-        yield Points(status, x, tuple(curves[name][first[name]].number for name in names), names=names)
+def _end(rows: Sequence[Row], lowest: float) -> End | None:
+    """Find the budget that is too small, if one is, below the smallest that is not: without one, where ``lowest``
+    is."""
+    for failed, row in pairwise(rows):
+        if failed.status != "ok" and row.number is not None:
+            return End(failed.status, failed.at, row.at, row.number)
+        if row.status == "ok":
+            break
+    last = rows[-1] if rows else None
+    return None if last is None or last.status == "ok" else End(last.status, last.at, max(1, last.at), lowest)
+
+
+def _stacked(lines: Iterable[Points]) -> Iterator[Points]:
+    """Put marks of ends at one place above each other, so that all are seen."""
+    taken: Counter[tuple[float, float]] = Counter()
+    for line in lines:
+        if line.end is None:
+            yield line
+            continue
+        place = round(line.end.x, 3), float(f"{line.end.y:.2g}")
+        yield replace(line, end=replace(line.end, below=taken[place]))
+        taken[place] += 1
+
+
+def _framed(blocks: Iterable[AnyBlock]) -> Iterator[AnyBlock]:
+    """Give all panels the same axes, so that they can be compared."""
+    every = [*blocks]
+    panels = [block for block in every if isinstance(block, Scatter)]
+    covers = [
+        tuple(sorted({min(values), max(values)})) if (values := [*found]) else ()
+        for found in (chain.from_iterable(map(_reached, panels, repeat(name))) for name in ("x", "y"))
+    ]
+    for block in every:
+        if isinstance(block, Scatter):
+            x, y = (replace(axis, covers=ends) for axis, ends in zip((block.x, block.y), covers, strict=True))
+            yield replace(block, x=x, y=y)
+        else:
+            yield block
+
+
+def _reached(panel: Scatter, name: str) -> Iterator[float]:
+    """Iterate over the values that ``panel`` shows on an axis: of a logarithmic one, those above 0."""
+    yield from (limit.value for limit in (panel.down if name == "x" else panel.across))
+    yield from (value for shade in panel.ranges if name == "x" for value in (shade.start, shade.end))
+    for points in panel.points:
+        if name == "x":
+            values = [x for x, y in zip(points.x, points.y, strict=True) if y is not None]
+            values += [points.end.x, points.end.start] if points.end else []
+        else:
+            values = [value for value in (*points.y, *points.low, *points.high) if value is not None]
+        yield from (value for value in values if value > 0 or not getattr(panel, name).log)
 
 
 def ranges_of(step: Step) -> tuple[Range, Range]:

@@ -12,7 +12,7 @@ from tensortide.errors import ExpressionError
 from tensortide.expr import text
 from tensortide.formulas.asymptotics import Asymptotics, Growth, Intensity
 from tensortide.formulas.formulas import Formulas
-from tensortide.formulas.projection import Interval, Projection, Requirement
+from tensortide.formulas.projection import Interval, Projection, Requirement, Roof
 from tensortide.formulas.quantities import quantity, ranked
 from tensortide.formulas.shares import Share
 from tensortide.formulas.solution import Solution
@@ -23,7 +23,6 @@ from tensortide.reports.pictures import Axis, Limit, Points, Scatter
 from tensortide.reports.render.values import data_key, value_text
 from tensortide.reports.sections.formula_table import EXACT, Line, formula_table, without_workspace
 from tensortide.shown import Show
-from tensortide.timing.machine import Roof
 from tensortide.units import format_count
 
 PANELS: tuple[tuple[str, tuple[str, ...]], ...] = (

@@ -58,11 +58,18 @@ def document(
     made = section(idle, link, top=top, storages=True)
     notes = [Note(text=text, kind="assumption") for text in meta.assumptions]
     if capacity_bytes is not None:
-        share = format_percent(idle.peak_bytes, capacity_bytes)
-        notes.append(Note(text=f"The peak is {share} of the {format_bytes(capacity_bytes)} that the device has."))
+        notes.append(capacity_note(idle.peak_bytes, capacity_bytes))
     whole = msgspec.structs.replace(made, blocks=(*made.blocks, *notes))
     title, source = meta.workload or "unnamed step", f"durations {durations or 'unknown'}"
     return whole.document(title, *lines, source, settings=meta.hyperparameters)
+
+
+def capacity_note(peak_bytes: int, capacity_bytes: int) -> Note:
+    """Compare a peak with the memory of the device that the target names."""
+    share = format_percent(peak_bytes, capacity_bytes)
+    over = peak_bytes - capacity_bytes
+    ends = f": {format_bytes(over)} too much" if over > 0 else ", which is enough"
+    return Note(text=f"The peak is {share} of the {format_bytes(capacity_bytes)} that the device has{ends}.")
 
 
 def section(idle: Idleness, link: Link = LINKS[LINK], *, top: int = 10, storages: bool = False) -> Section:

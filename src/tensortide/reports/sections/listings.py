@@ -22,6 +22,14 @@ _HOW = (
 )
 
 
+_GROUPS = {
+    "examples": "Workloads",
+    "sizes": "Sizes of them",
+    "dtr": "The models of DTR's experiments in its sizes, under its names (its U-Net is unet)",
+}
+"""Titles of the groups of workloads."""
+
+
 class Kind(NamedTuple):
     """A kind of file, and the names of its options."""
 
@@ -45,8 +53,16 @@ class Algorithm(NamedTuple):
 
 
 def of_workloads(chosen: Sequence[Any], hyperparameters: Mapping[str, Value] | None = None) -> Document:
-    """List Examples by name, summary and the packages that they need, with the ``hyperparameters`` of a lone one."""
-    blocks: list[AnyBlock] = [table(type(chosen[0]), chosen, "name", "summary", "needs", key="examples")]
+    """List Examples in their groups by name, summary and the packages that they need, with the ``hyperparameters`` of a
+    lone one."""
+    groups = {group: [one for one in chosen if one.group == group] for group in _GROUPS}
+    if hyperparameters is not None:
+        groups = {"examples": [*chosen]}
+    columns = ("name", "summary", "needs")
+    blocks: list[AnyBlock] = [
+        table(type(chosen[0]), rows, *columns, key=group, title="" if len(groups) == 1 else _GROUPS[group])
+        for group, rows in groups.items()
+    ]
     if hyperparameters is not None:
         facts = tuple(Fact(name, name, value, "number") for name, value in hyperparameters.items())
         blocks.append(Facts(key="hyperparameters", title="Hyperparameters", rows=facts))

@@ -65,10 +65,10 @@ def section(found: PlacedStep, measured: MeasuredPlacement) -> Section:
         fact(measured, "same_states", f"of {len(measured.alone.state):,} that a step updates"),
         *("same_losses", "same_state", "agrees as losses_agree", "as_planned as bytes_as_planned"),
     )
-    means = ["groups"] * (measured.groups.count > 1) + ["micro-batches"] * (measured.workload.micro_batches > 1)
+    means = ["groups"] * (measured.step.groups.count > 1) + ["micro-batches"] * (measured.step.micro_batches > 1)
     remark = f"mean over {' and '.join(means)}" if means else ""
     tables = (losses_table(measured.losses, measured.alone.losses, remark), *_tables(found, measured))
-    lanes = measured.exchange_lanes if measured.groups.beside else ()
+    lanes = measured.exchange_lanes if measured.step.groups.beside else ()
     picture = lanes_of("measured", LAST_STEP, measured.timeline, exchange_lanes=lanes)
     return run_section("placed_run", verdict, shown, [one for one in tables if len(one)], picture, measured.alone.held)
 
@@ -106,7 +106,7 @@ def _tables(found: PlacedStep, measured: MeasuredPlacement) -> Iterator[Table]:
     """List what each process did, what it sent to others, and what of gradients it averaged with other groups."""
     from tensortide.run.placed.measured import busy_shares
 
-    names, size = [lane.device for lane in measured.all_lanes.lanes], len(measured.plan.lanes)
+    names, size = [lane.device for lane in measured.step.all_lanes.lanes], len(measured.step.plan.lanes)
     planned, sent = measured.planned_bytes, measured.sent_bytes
     predicted = [one.busy_ns / (found.step_ns or 1) for one in found.devices]
     busy = enumerate(zip(names, busy_shares(measured.timeline, len(names)), strict=True))
@@ -115,12 +115,12 @@ def _tables(found: PlacedStep, measured: MeasuredPlacement) -> Iterator[Table]:
     remark = f"predicted for {types}; shares of the step"
     yield table(_Rank, ranks, key="ranks", title="What each device did", remark=remark)
     pairs = sorted(pair for pair in {*planned, *sent} if planned.get(pair, 0) or sent.get(pair, 0))
-    linked = {(lane.source, lane.target) for lane in found.simulated.step.cluster.lanes}
+    linked = {(wire.source, wire.target) for wire in found.simulated.step.cluster.wires}
     routed = any((source % size, target % size) not in linked for source, target in pairs)
     remark = "from one process to the other, whatever devices are on the route" if routed else ""
     moved = [_Sent(names[a], names[b], sent.get((a, b), 0), planned.get((a, b), 0)) for a, b in pairs]
     yield table(_Sent, moved, key="sent", title="Sent from device to device", remark=remark)
-    if measured.groups.count > 1:
+    if measured.step.groups.count > 1:
         figures = zip(measured.lanes, measured.exchanged, measured.planned_exchanges, measured.exposed_ns, strict=True)
         own = [
             _Averaged(
@@ -145,14 +145,14 @@ def _verdict(measured: MeasuredPlacement) -> Iterator[str]:
     if quiet:
         yield "The step returns no loss."
     elif measured.same_losses:
-        mean = " that averages gradients over the groups in ascending order" * (measured.groups.count > 1)
+        mean = " that averages gradients over the groups in ascending order" * (measured.step.groups.count > 1)
         yield f"{losses} are bit-identical to those of one process{mean}."
     else:
         yield _differ(measured, losses, where)
     if changed:
         named = ", ".join(changed[:3]) + ", ..." * (len(changed) > 3)
-        if measured.parts is not None:
-            named = _most_apart(measured.graph, measured.alone.apart)
+        if measured.step.whole is not None:
+            named = _most_apart(measured.step.graph, measured.alone.apart)
         yield f"{len(changed):,} of {states:,} updated parameters, buffers and states differ after them: {named}."
     elif states:
         updated = f"{states:,} parameters, buffers and optimizer states that a step updates"
@@ -164,15 +164,15 @@ def _differ(measured: MeasuredPlacement, losses: str, where: str) -> str:
     """Say how losses differ that are not bit-identical to those of one process."""
     from tensortide.run.placed.losses import same_bits
 
-    parts, most = measured.parts, f"they differ by up to {measured.furthest:.1e}"
-    if parts is not None and measured.agrees:
+    tolerance, most = measured.step.tolerance, f"they differ by up to {measured.furthest:.1e}"
+    if tolerance and measured.agrees:
         why = "as partial results of shards are added in another order"
-        return f"{losses} are those of one process within {parts.tolerance:g}: {most}, {why}."
-    if parts is None:
+        return f"{losses} are those of one process within {tolerance:g}: {most}, {why}."
+    if not tolerance:
         pairs = enumerate(zip(measured.losses, measured.alone.losses, strict=True), 1)
         most = f"they differ from step {next(step for step, (a, b) in pairs if not same_bits(a, b))} on"
     else:
-        most += f", more than the {parts.tolerance:g} of sums in another order"
+        most += f", more than the {tolerance:g} of sums in another order"
     return f"Losses in {where} are not those of one process: {most}."
 
 

@@ -12,9 +12,10 @@ from tensortide.placements.parts import Averaged, DeviceUse, DividedModule, Link
 from tensortide.reports.blocks import AnyBlock, Document, Fact, Note, Section, Value
 from tensortide.reports.drawing import net_picture, step_picture
 from tensortide.reports.of_records import fact, facts, table
-from tensortide.reports.sections import placed_run, placement
+from tensortide.reports.sections import placed_run, placed_workload, placement
 from tensortide.reports.sections.timeline_lanes import lanes_of, memory_of
 from tensortide.studies.placement.placed_net import PlacedNet
+from tensortide.studies.placement.placed_workload import PlacedWorkload
 from tensortide.timing.collectives.constants import CONTENTION
 from tensortide.timing.estimate import captured_elsewhere
 from tensortide.timing.families import compute_dtype
@@ -51,6 +52,8 @@ def document(placed: Placed) -> Document:
     found, samples = placed.found, placed.samples
     if isinstance(found, PlacedNet):
         return placement.document(found)
+    if isinstance(found, PlacedWorkload):
+        return placed_workload.document(found)
     step, problem, schedule = found.simulated.step, found.ready.problem, found.ready.problem.schedule
     settings: dict[str, Value] = {} if samples is None else {"batch": samples * schedule.micro_batches}
     settings |= {} if found.search is None else {"seed": found.search.seed}
@@ -72,6 +75,7 @@ def document(placed: Placed) -> Document:
 def picture(placed: Placed) -> Picture:
     """Draw the placement. Raises GraphError if it has too many layers or units."""
     found = placed.found
+    assert not isinstance(found, PlacedWorkload), "a workload has no picture"
     return net_picture(found.run) if isinstance(found, PlacedNet) else step_picture(found)
 
 

@@ -36,6 +36,11 @@ _PUBLISHED = (
     "Times are those of the published model: fp32, gradients of data alone, activations and normalisation free, every "
     "channel shared by both directions. They are corrected without --compat, or in place run with --accurate."
 )
+_NOT_MEASURED = Note(
+    text="Nothing was measured, though the configuration names a benchmarking_function or benchmark_solution: "
+    "--measure trains real batches on this machine, --by FILE.py:NAME takes a function of yours.",
+    kind="warning",
+)
 _PREDICTED = "Times are predicted from the figures of the devices, not measured; transfers queue on their links."
 
 
@@ -110,6 +115,8 @@ def _verdict(placed: PlacedNet) -> Note:
         ratio = single.makespan / run.makespan if run.makespan else 1.0
         alone = f"all on device {run.cluster.names[single.placement[0]]}"
         better = "no other placement found is faster" if ratio <= 1 + 1e-9 else faster(ratio, "one device", alone)
+        if ratio < 1 - 1e-9:  # a configured search, which proposes no single device of its own accord
+            better = f"{alone} takes {format_seconds(single.makespan / 1e3)}, which this search has not found"
         against = f": {better}"
     return Note(text=f"{format_seconds(run.makespan / 1e3)} on {where(run)}{against}.", kind="verdict")
 
@@ -222,6 +229,9 @@ def _partial(rows: Sequence[Scored]) -> Iterator[Note]:
 def of_configured(done: ConfiguredRun) -> Document:
     """Show ``done``: the search, and what was measured after it."""
     made = document(done.placed)
+    if done.second is None and done.config.measures:
+        section = msgspec.structs.replace(made.sections[0], blocks=(*made.sections[0].blocks, _NOT_MEASURED))
+        made = msgspec.structs.replace(made, sections=(section, *made.sections[1:]))
     return made if done.second is None else msgspec.structs.replace(made, sections=(*made.sections, _fastest(done)))
 
 

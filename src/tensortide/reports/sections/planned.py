@@ -30,7 +30,7 @@ from tensortide.shown import Show
 from tensortide.studies.planning.savings import Saving, savings
 from tensortide.timelines import timeline
 from tensortide.timelines.resident import storage_homes
-from tensortide.timing.machine import Link
+from tensortide.timing.links import Link
 from tensortide.units import format_bytes, format_percent, format_seconds
 
 PICTURES = plan_memory.PICTURES

@@ -67,10 +67,10 @@ class _Reason(msgspec.Struct, frozen=True):
 
 def document(found: Scale) -> Document:
     """Show everything that was found, and what a run of the best has measured."""
-    one, cluster = found.problem.base, found.problem.cluster
+    one, nodes = found.problem.base, found.problem.nodes
     how = ("zero", *["zero_group"] * bool(one.zero_group), "recompute", "schedule")
-    settings = {"batch": one.batch, "devices": cluster.size, **{name: getattr(one, name) for name in how}}
-    about = f"one training step on {cluster.name}, by {found.how}"
+    settings = {"batch": one.batch, "devices": nodes.size, **{name: getattr(one, name) for name in how}}
+    about = f"one training step on {nodes.name}, by {found.how}"
     made = section(found).document(found.name, about, settings=settings)
     ran = () if found.measured is None else (run_section(found, found.measured),)
     return replace(made, sections=(*made.sections, *ran))
@@ -220,7 +220,7 @@ def _pictures(found: Scale) -> Iterator[AnyBlock]:
         )
     yield from _trade(found)
     if found.timeline is not None:
-        one, where = found.outcomes[0].configuration, f"on {found.problem.cluster.name}"
+        one, where = found.outcomes[0].configuration, f"on {found.problem.nodes.name}"
         some, every = with_shown_micro_batches(one).micro_batches, one.micro_batches
         part = f" with {some:,} of its {every:,} micro-batches" if some < every else ""
         yield lanes_of("timeline", f"The step{part}, predicted", found.timeline, remark=where, only="page")

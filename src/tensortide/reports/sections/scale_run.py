@@ -85,5 +85,5 @@ def _ranks(found: Scale, measured: MeasuredRun, whole_ns: int) -> Table:
         )
         for rank, (run, planned, share) in enumerate(zip(measured.ranks, measured.predicted, shares, strict=True))
     ]
-    remark = f"predicted for {found.problem.cluster.device.name}; shares of the step"
+    remark = f"predicted for {found.problem.nodes.device.name}; shares of the step"
     return table(_Rank, rows, key="ranks", title="What each rank did", remark=remark)

@@ -8,7 +8,7 @@ import math
 import tempfile
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated
@@ -20,10 +20,10 @@ from tensortide.graph.communication import moves_data, payload_bytes
 from tensortide.graph.effects import draws_random
 from tensortide.graph.model import Graph, Role
 from tensortide.parallelism.shards import Piece
-from tensortide.plans.lanes import check_lanes
+from tensortide.placements.graphs.placed_step import PlacedStep
 from tensortide.plans.model import Compute, Lane, Plan
 from tensortide.run.generated.step import check_straight
-from tensortide.run.placed.groups import ONE, ExchangeSpan, Groups
+from tensortide.run.placed.groups import ONE, ExchangeSpan, Groups, groups_of
 from tensortide.run.placed.held_numbers import HeldNumbers
 from tensortide.run.placed.in_order import ReplicasInOrder
 from tensortide.run.placed.lane import LaneProgram, Span, planned_bytes, written
@@ -39,25 +39,41 @@ from tensortide.timelines.timeline import Timeline
 
 @dataclass(frozen=True)
 class PlacedWorkload(SeededWorkload):
-    """A workload, the micro-batches of a step as it is placed, and the number of steps to run after the first one."""
+    """A workload, and the number of steps to run after the first one."""
 
-    micro_batches: int = 1
     steps: Annotated[int, Show("Steps")] = 3
 
 
 @dataclass(frozen=True)
-class Parts:
-    """The parts of a step with shards: the ``pieces`` of its tensors (``Sharded.pieces``), and the ``whole`` step of
+class RunnableStep:
+    """A placed step as processes run it: the ``plan`` of ``graph``, a process for each of its lanes in each of
+    ``groups``. Of a step with shards also the ``pieces`` of its tensors (``Sharded.pieces``), and the ``whole`` step of
     all micro-batches, which has none (``Ready.whole``)."""
 
-    whole: Graph
-    pieces: Mapping[tuple[str, Role], Piece]
+    graph: Graph
+    plan: Plan
+    micro_batches: int = 1
+    groups: Groups = ONE
+    whole: Graph | None = None
+    pieces: Mapping[tuple[str, Role], Piece] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, found: PlacedStep) -> RunnableStep:
+        """A step that was placed."""
+        ready, groups = found.ready, groups_of(found)
+        step = cls(ready.graph, found.plan, ready.problem.batches, groups)
+        return replace(step, whole=ready.whole, pieces=ready.sharded.pieces) if ready.sharded.shards else step
 
     @property
     def tolerance(self) -> float:
-        """The share by which a loss may differ from that of one process: partial results of shards are added in another
-        order than the whole is."""
-        return tolerance_of(self.whole)
+        """The share by which a loss of shards may differ from that of one process: partial results are added in another
+        order than the whole is. 0 without shards."""
+        return 0.0 if self.whole is None else tolerance_of(self.whole)
+
+    @cached_property
+    def all_lanes(self) -> Plan:
+        """The Plan with the lanes of all groups: one for each rank."""
+        return self.groups.all_lanes(self.plan)
 
 
 @dataclass(frozen=True)
@@ -93,36 +109,27 @@ class AloneRun:
 
 @dataclass(frozen=True)
 class MeasuredPlacement:
-    """A run of all lanes of ``plan`` in each of ``groups``, and the same steps ``alone``; ``parts`` are those of a step
-    with shards."""
+    """A run of all lanes of ``step`` in each of its groups, and the same steps ``alone``."""
 
     workload: PlacedWorkload
-    graph: Graph
-    plan: Plan
+    step: RunnableStep
     lanes: Sequence[LaneRun]
     alone: AloneRun
-    parts: Parts | None = None
-    groups: Groups = ONE
-
-    @cached_property
-    def all_lanes(self) -> Plan:
-        """The Plan with the lanes of all groups: one for each rank."""
-        return self.groups.all_lanes(self.plan)
 
     def _of_groups(self) -> list[Sequence[LaneRun]]:
         """The lanes of each group."""
-        size = len(self.plan.lanes)
+        size = len(self.step.plan.lanes)
         return [self.lanes[first : first + size] for first in range(0, len(self.lanes), size)]
 
     @property
     def losses(self) -> list[tuple[float, ...]]:
         """The losses of each step, by group and micro-batch: the first output of one element."""
         found = []
-        for step in range(self.workload.steps):
+        for number in range(self.workload.steps):
             losses: tuple[float, ...] = ()
             for lanes in self._of_groups():
-                outputs = {storage: value for lane in lanes for storage, value in lane.outputs[step].items()}
-                losses += _losses(self.graph, outputs)
+                outputs = {storage: value for lane in lanes for storage, value in lane.outputs[number].items()}
+                losses += _losses(self.step.graph, outputs)
             found.append(losses)
         return found
 
@@ -146,8 +153,8 @@ class MeasuredPlacement:
     def agrees(self) -> bool:
         """True if losses and updated values are those of one process: bit for bit, or of a step with shards the losses,
         if it has any, within the tolerance."""
-        if self.parts is not None and any(self.losses):
-            return self.furthest <= self.parts.tolerance
+        if self.step.whole is not None and any(self.losses):
+            return self.furthest <= self.step.tolerance
         return self.same_losses and not self.changed
 
     @property
@@ -163,8 +170,8 @@ class MeasuredPlacement:
     @property
     def changed(self) -> list[str]:
         """Names of the parameters, buffers and states that have other bits after the last step than in one process."""
-        seen = self.state
-        return [self.graph.storages[key[1]].name for key, text in self.alone.state.items() if seen.get(key) != text]
+        seen, storages = self.state, self.step.graph.storages
+        return [storages[key[1]].name for key, text in self.alone.state.items() if seen.get(key) != text]
 
     @property
     def same_state(self) -> bool:
@@ -179,12 +186,12 @@ class MeasuredPlacement:
     @cached_property
     def planned_bytes(self) -> dict[tuple[int, int], int]:
         """Bytes that each rank sends to each other one of its group in a step of the Plan, by source and target."""
-        return planned_bytes(self.graph, self.all_lanes)
+        return planned_bytes(self.step.graph, self.step.all_lanes)
 
     @property
     def sent_bytes(self) -> dict[tuple[int, int], int]:
         """Bytes that each rank sent to each other one of its group, by source and target."""
-        size = len(self.plan.lanes)
+        size = len(self.step.plan.lanes)
         return {
             (source, source // size * size + target): nbytes
             for source, lane in enumerate(self.lanes)
@@ -201,11 +208,11 @@ class MeasuredPlacement:
         """Bytes of gradients that each rank averages with other groups in a step of the Plan."""
         return [
             sum(
-                payload_bytes(self.graph[step.op])
+                payload_bytes(self.step.graph[step.op])
                 for step in lane.steps
-                if isinstance(step, Compute) and moves_data(self.graph[step.op].name)
+                if isinstance(step, Compute) and moves_data(self.step.graph[step.op].name)
             )
-            for lane in self.all_lanes.lanes
+            for lane in self.step.all_lanes.lanes
         ]
 
     @property
@@ -213,9 +220,9 @@ class MeasuredPlacement:
         """Time of each rank in the last step from when its last gradients left until they had arrived; where they leave
         one by one, of all exchanges."""
         found = []
-        for lane, planned in zip(self.lanes, self.all_lanes.lanes, strict=True):
+        for lane, planned in zip(self.lanes, self.step.all_lanes.lanes, strict=True):
             runs = [(each.start_ns, each.end_ns) for each in lane.exchanges]
-            if not self.groups.beside:
+            if not self.step.groups.beside:
                 found.append(sum(end - start for start, end in runs))
                 continue
             own = {op for each in lane.exchanges for op in each.ops}
@@ -232,7 +239,7 @@ class MeasuredPlacement:
         """True if every rank sent the bytes that the Plan has, and averaged its gradients: of n groups each sends
         2 (n - 1) / n of them."""
         planned, sent = ({k: v for k, v in each.items() if v} for each in (self.planned_bytes, self.sent_bytes))
-        size, others = len(self.plan.lanes), self.groups.count - 1
+        size, others = len(self.step.plan.lanes), self.step.groups.count - 1
         for device in range(size):
             passed = sum(sum(lane.exchanged_bytes.values()) for lane in self.lanes[device::size])
             if passed != 2 * others * self.planned_exchanges[device]:
@@ -252,7 +259,7 @@ class MeasuredPlacement:
     @property
     def exchange_lanes(self) -> dict[str, Sequence[ExchangeSpan]]:
         """The all-reduces of the last step by the lane of ``timeline`` that has them: the link on which they leave."""
-        names, size = [lane.device for lane in self.all_lanes.lanes], len(self.plan.lanes)
+        names, size = [lane.device for lane in self.step.all_lanes.lanes], len(self.step.plan.lanes)
         return {
             f"{name} > {names[(rank + size) % len(names)]}": lane.exchanges
             for rank, (name, lane) in enumerate(zip(names, self.lanes, strict=True))
@@ -263,7 +270,7 @@ class MeasuredPlacement:
     def timeline(self) -> Timeline:
         """The last step as it was measured, a lane for each rank."""
         spans, began = [lane.spans for lane in self.lanes], [lane.began_ns for lane in self.lanes]
-        return measured_timeline(self.graph, self.all_lanes, spans, began, self.exchange_lanes)
+        return measured_timeline(self.step.graph, self.step.all_lanes, spans, began, self.exchange_lanes)
 
 
 def check_placed(graph: Graph, devices: int, *, keep_random: bool, groups: int = 1) -> None:
@@ -283,39 +290,26 @@ def check_placed(graph: Graph, devices: int, *, keep_random: bool, groups: int =
         )
 
 
-def run_placed(
-    workload: PlacedWorkload, graph: Graph, plan: Plan, parts: Parts | None = None, groups: Groups = ONE
-) -> MeasuredPlacement:
-    """Run ``plan`` of the placed ``graph`` (``Ready.graph``) in a process for each lane, of each of ``groups``;
-    ``parts`` if it has shards.
+def run_placed(workload: PlacedWorkload, step: RunnableStep) -> MeasuredPlacement:
+    """Run ``step`` in a process for each lane, of each group.
 
-    Raises RunError for a step that does not run so, and with the message of the rank that failed first; no process is
-    left behind. Raises PlanError if the plan does not execute the graph.
+    Raises RunError for a step that does not run so, and with the message of the rank that failed first, as that its
+    Plan does not execute its Graph; no process is left behind.
     """
-    check_lanes(plan, graph)
-    ranks = len(plan.lanes) * groups.count
+    ranks = len(step.plan.lanes) * step.groups.count
     with tempfile.TemporaryDirectory(prefix="tensortide-state-") as name:
-        folder = None if parts is None else Path(name)
-        lanes = run_ranks(partial(_run_lane, workload, graph, plan, parts, groups, folder), ranks)
-        alone_in = partial(_run_alone, workload, graph, parts, groups.count, folder)
-        (alone,) = run_ranks(alone_in, 1, threads_of(ranks))
-    return MeasuredPlacement(workload, graph, plan, lanes, alone, parts, groups)
+        folder = None if step.whole is None else Path(name)
+        lanes = run_ranks(partial(_run_lane, workload, step, folder), ranks)
+        (alone,) = run_ranks(partial(_run_alone, workload, step, folder), 1, threads_of(ranks))
+    return MeasuredPlacement(workload, step, lanes, alone)
 
 
-def _run_lane(
-    workload: PlacedWorkload,
-    graph: Graph,
-    plan: Plan,
-    parts: Parts | None,
-    groups: Groups,
-    folder: Path | None,
-    rank: int,
-) -> LaneRun:
+def _run_lane(workload: PlacedWorkload, step: RunnableStep, folder: Path | None, rank: int) -> LaneRun:
     """Run the steps of one lane, in its process, and leave what they have updated in ``folder``."""
-    program = LaneProgram(workload.build(), graph, plan, rank, {} if parts is None else parts.pieces, groups)
+    program = LaneProgram(workload.build(), step.graph, step.plan, rank, step.pieces, step.groups)
     outputs, times = timed_steps(program, workload.steps, _numbers)
     if folder is not None:
-        left = folder / f"{rank // len(plan.lanes)}.{rank}.pt"
+        left = folder / f"{rank // len(step.plan.lanes)}.{rank}.pt"
         torch.save({s: tensor.detach() for s, tensor in program.written.items()}, left)
     state, exchanges = _fingerprints(program.written), tuple(program.exchanges)
     sent, exchanged = dict(program.sent_bytes), program.exchanged_bytes
@@ -323,20 +317,18 @@ def _run_lane(
     return LaneRun(outputs, state, times, program.began_ns, program.spans, sent, exchanges, exchanged, buffers)
 
 
-def _run_alone(
-    workload: PlacedWorkload, graph: Graph, parts: Parts | None, groups: int, folder: Path | None, _: int
-) -> AloneRun:
+def _run_alone(workload: PlacedWorkload, step: RunnableStep, folder: Path | None, _: int) -> AloneRun:
     """Run the steps in one process: the user's own step, with the numbers of the first; of several micro-batches the
     ops of the whole step in order; of several groups those of all. What they have updated is compared with what lanes
     have left in ``folder``."""
-    steps = [workload.build() for _ in range(groups)]
-    whole = graph if parts is None else parts.whole
+    steps = [workload.build() for _ in range(step.groups.count)]
+    whole = step.graph if step.whole is None else step.whole
     own_step = HeldNumbers(steps[0])
-    if groups > 1:
+    if len(steps) > 1:
         replicas = ReplicasInOrder(steps, whole)
         made = [replicas() for _ in range(workload.steps)]
-        losses = [[loss for each in step for loss in _losses(whole, _numbers(each))] for step in made]
-    elif workload.micro_batches == 1:
+        losses = [[loss for each in ran for loss in _losses(whole, _numbers(each))] for ran in made]
+    elif step.micro_batches == 1:
         returned = [loss_in(own_step()) for _ in range(workload.steps)]
         losses = [[] if loss is None else [float(loss.detach())] for loss in returned]
     else:
@@ -344,10 +336,10 @@ def _run_alone(
         program = LaneProgram(steps[0], whole, Plan(whole.index.digest, (lane,)), 0)
         losses = [list(_losses(whole, _numbers(program()))) for _ in range(workload.steps)]
     state, apart = dict[tuple[int, int], str](), dict[int, float]()
-    for group, step in enumerate(steps):
-        pieces = {} if parts is None else given_pieces(graph, step, parts.pieces)
+    for group, built in enumerate(steps):
+        pieces = given_pieces(step.graph, built, step.pieces)
         own = {storage: piece.contiguous().clone() for storage, piece in pieces.items()}
-        updated = written(graph, given_tensors(graph, step, own) | own)
+        updated = written(step.graph, given_tensors(step.graph, built, own) | own)
         state |= {(group, storage): text for storage, text in _fingerprints(updated).items()}
         if folder is not None:
             for storage, off in _differences(updated, folder, group).items():

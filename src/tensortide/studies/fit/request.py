@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated
@@ -24,13 +25,15 @@ from tensortide.studies.fit.study import fit
 from tensortide.studies.fit.subject import Subject
 from tensortide.targets.again import capture_again
 from tensortide.targets.durations import predicted_on
-from tensortide.targets.machines import device_named, require_distinct
+from tensortide.targets.machines import cluster_in, device_named, require_distinct
 from tensortide.targets.opening import opened, settings_of
 from tensortide.targets.requests import TARGET, CaptureRequest, LinkRatesRequest, Strict
 from tensortide.timing import DEFAULT_DEVICE, Durations, device
 from tensortide.timing.cards import of_bytes
 from tensortide.timing.standins import require_all, unpredicted
 from tensortide.units import parse_size
+
+LOG = logging.getLogger("tensortide")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,6 +85,9 @@ def _subject(asked: FitRequest, capture: CaptureRequest, search: Search) -> tupl
         capture = replace(capture, machines=(DEFAULT_DEVICE,))
     graph = unrolled(opened(found, capture, search.say, strict=asked.strict).graph)
     row = named or device(graph.meta.machine or DEFAULT_DEVICE)
+    cluster = None if capture.machine is None else cluster_in(capture.machine)
+    if cluster is not None and cluster.links and not asked.links.given():
+        LOG.info("%s: what is sharded goes over links of the catalogue, unless --device-link gives another", row.name)
     memory = size if asked.memory is None else of_bytes(asked.memory, size)
     # Memory alone asks for no device: a saved step has the times of the one that it was captured for.
     saved = isinstance(found, File) and size is None and bool(graph.meta.machine)

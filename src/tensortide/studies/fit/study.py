@@ -14,6 +14,7 @@ from tensortide.errors import TensortideError
 from tensortide.executors import SERIAL, Where, run_all
 from tensortide.graph.model import Graph
 from tensortide.graph.unroll import unrolled
+from tensortide.progress import detail
 from tensortide.recorder.changes import Accumulated, Change, NotApplicable
 from tensortide.recorder.target import Scalar
 from tensortide.studies.fit.actions import Action, Refused, accumulation, actions, smaller, unmeasured
@@ -197,6 +198,7 @@ class _Study:
         except TensortideError as error:
             reason = str(error).partition("\n")[0]
             outcome = Outcome(Refused(action.key, action.title, reason), reason=reason)
+            detail("skipped", f"{action.title}: {reason}")
         else:
             saved, lost = self.base.peak_bytes - trial.peak_bytes, self._lost_ns(trial)
             share = None if lost is None else lost / self.base.step_ns if self.base.step_ns else 0.0

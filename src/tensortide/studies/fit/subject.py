@@ -16,7 +16,7 @@ from tensortide.recorder.target import Scalar
 from tensortide.shown import Show
 from tensortide.timing.cards import Card
 from tensortide.timing.catalogue import Device
-from tensortide.timing.collectives.cluster import LinkRates
+from tensortide.timing.collectives.nodes import LinkRates
 
 Capture = Callable[[Mapping[str, Scalar], Sequence[Change], bool], Graph]
 """Captures the step again: with these settings and changes; the very first step if the flag is true."""

@@ -16,9 +16,9 @@ from tensortide.timelines import timeline
 from tensortide.timelines.step import step_ns, step_timeline
 from tensortide.timing import Durations, estimate
 from tensortide.timing.catalogue import Device
-from tensortide.timing.collectives.cluster import LinkRates
+from tensortide.timing.collectives.nodes import LinkRates
 from tensortide.timing.collectives.predict import collective
-from tensortide.timing.machine import LINKS, Link
+from tensortide.timing.links import LINKS, Link
 
 _COPIES = ("aten._to_copy.default", "aten.copy_.default", "aten.to.device")
 

@@ -31,8 +31,9 @@ from tensortide.studies.finished import FinishedFile
 from tensortide.studies.placement.config import read_config
 from tensortide.studies.placement.configured import subject_of
 from tensortide.studies.placement.measured import NS
+from tensortide.studies.placement.placed import is_net
 from tensortide.studies.placement.request import BUDGET, ClusterRequest, NetRequest
-from tensortide.studies.placement.steps import StepRequest, captured, is_net
+from tensortide.studies.placement.steps import StepRequest, captured
 from tensortide.timing.json_file import read_json
 from tensortide.versioned import Format
 
@@ -42,12 +43,13 @@ FORMAT = Format(
 
 
 class Subject(Protocol):
-    """A problem of placement and its cluster: a network (``placed_net.NetSubject``) or a captured step."""
+    """A placement that is searched: of a network (``placed_net.NetSubject``) or a captured step."""
 
-    def searched(self) -> Problem:
+    @property
+    def problem(self) -> Problem:
         """The problem that algorithms search. Raises TensortideError if no placement can fit."""
 
-    def listed(self, placement: Sequence[int]) -> tuple[int, ...]:
+    def placement(self, genes: Sequence[int]) -> tuple[int, ...]:
         """The device of each layer or unit, for a placement of the problem's genes."""
 
 
@@ -60,16 +62,13 @@ class StepSubject:
     options: PlaceOptions
 
     @functools.cached_property
-    def _problem(self) -> Problem:
+    def problem(self) -> Problem:
+        """The problem of its units."""
         return ready(self.graph, self.cluster, self.options).problem
 
-    def searched(self) -> Problem:
-        """The problem of its units."""
-        return self._problem
-
-    def listed(self, placement: Sequence[int]) -> tuple[int, ...]:
+    def placement(self, genes: Sequence[int]) -> tuple[int, ...]:
         """The device of each unit."""
-        return tuple(placement)
+        return tuple(genes)
 
 
 @dataclass(frozen=True)
@@ -198,7 +197,7 @@ def finished_searches(path: Path) -> FinishedFile[FinishedSearch]:
 def _carried_out(tasks: Sequence[Task], number: int) -> FinishedSearch:
     """Search task ``number`` of ``tasks``, which travel to a worker once."""
     task = tasks[number]
-    problem = task.subject.searched()
+    problem = task.subject.problem
     found = task.contender.search.search(problem, task.budget, task.seed)
     return FinishedSearch(
         problem=task.problem,
@@ -210,13 +209,13 @@ def _carried_out(tasks: Sequence[Task], number: int) -> FinishedSearch:
         evaluations=found.evaluations,
         proposals=found.proposals,
         cpu_s=found.cpu_s,
-        placement=task.subject.listed(found.placement),
+        placement=task.subject.placement(found.placement),
         history=tuple((one.proposals, one.score_ms) for one in found.history),
     )
 
 
 def _key(task: Task) -> str:
-    parts = (task.subject.searched().digest, repr(task.contender.search), task.budget, task.seed)
+    parts = (task.subject.problem.digest, repr(task.contender.search), task.budget, task.seed)
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
 
 

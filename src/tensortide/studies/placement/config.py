@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Annotated, Any, NoReturn
 
 import msgspec
 
@@ -21,11 +21,12 @@ from tensortide.timing.paleo.nets import names_like
 
 
 class Benchmark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Timing of real batches: of which model, how many, and how many of the first are dropped."""
+    """Timing of real batches: how many, and how many of the first are dropped. ``device_map`` is from numbers of
+    devices to those of PyTorch. What is trained is the network of the file, whatever ``model_type`` calls it."""
 
     model_type: str = "resnet"
-    batches: int = 50
-    drop_batches: int = 1
+    batches: Annotated[int, msgspec.Meta(ge=1)] = 50
+    drop_batches: Annotated[int, msgspec.Meta(ge=0)] = 1
     lr: float = 0.01
     device_map: dict[str, Any] | None = None
     gpu_memory_limit: float | None = None
@@ -61,6 +62,11 @@ class Config:
     plot_event_trace: bool
     print_memory_usage: bool
     print_event_trace: bool
+
+    @property
+    def measures(self) -> bool:
+        """True if the file asks for real measurements."""
+        return self.benchmark_solution or self.arguments.benchmarking_function is not None
 
 
 @reader

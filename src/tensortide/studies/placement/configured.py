@@ -12,14 +12,18 @@ from tensortide.errors import PlacementError
 from tensortide.executors import cores
 from tensortide.placements import ACCURATE, COMPAT, Settings, load_cluster, read_net
 from tensortide.placements.search import Budget, SearchResult
+from tensortide.placements.search import Search as Algorithm
 from tensortide.placements.search.genetic import Genetic
 from tensortide.placements.search.map_elites import MapElites
+from tensortide.placements.search.session import Progress
 from tensortide.progress import UNWATCHED, Search
-from tensortide.request import Arg, Opt, Request
+from tensortide.request import Arg, Opt, Request, exclusive
 from tensortide.studies.placement.config import Config, read_config
-from tensortide.studies.placement.measured import Measure, MeasuredProblem, search_measured
+from tensortide.studies.placement.measured import Measure, MeasuredProblem
+from tensortide.studies.placement.net_measure import measure_of
 from tensortide.studies.placement.optimizers import GeneticArguments, MapElitesArguments
 from tensortide.studies.placement.placed_net import NetSubject, PlacedNet, place
+from tensortide.studies.placement.processors import Processors
 from tensortide.studies.placement.validation import By
 from tensortide.write import check_writable
 
@@ -48,6 +52,14 @@ class ConfiguredRequest(Request):
     seed: Annotated[int, Opt("Seed of random choices.", least=0)] = 0
     accurate: Annotated[bool, Opt("Corrected times and memory instead of those of the published model.")] = False
     by: By = None
+    measure: Annotated[
+        bool,
+        Opt(
+            "Go on with real batches, which PyTorch trains on this machine as benchmarking_function says.", common=True
+        ),
+    ] = False
+
+    RULES = (exclusive("measure", "by", why="times come from one function"),)
 
     def read(self) -> tuple[Config, Path]:
         """The configuration, and the folder to write to. Raises PlacementError without one, and OutputError for one
@@ -62,12 +74,14 @@ class ConfiguredRequest(Request):
 
 @dataclass(frozen=True)
 class ConfiguredRun:
-    """A run of a configuration. ``second``: its continuation with measured times, and ``measured`` the log of that."""
+    """A run of a configuration. ``second``: its continuation with measured times, and ``measured`` the log of that;
+    ``processors``: the log of those, if it asks for one."""
 
     config: Config
     placed: PlacedNet
     second: SearchResult | None = None
     measured: MeasuredProblem | None = None
+    processors: Processors | None = None
 
     @property
     def times(self) -> dict[tuple[int, ...], float | None]:
@@ -115,29 +129,40 @@ def run_config(
     """
     subject = subject_of(config, compat=compat)
     by, threads = config.arguments.search(), config.arguments.n_threads
+    asked = isinstance(config.arguments, GeneticArguments) and config.arguments.monitor_processors
+    processors = Processors() if asked else None
+
+    def watch(at: Progress) -> None:
+        search.known(f"{at.proposals:,} placements, best {at.score_ms:.4g} ms")
+        if processors is not None:
+            processors.sample(at.proposals)
+
     found_by = partial(
         by.search,
         budget=budget or Budget(UNLIMITED),
         seed=seed,
         threads=threads if threads > 0 else cores(),
-        watch=lambda at: search.known(f"{at.proposals:,} placements, best {at.score_ms:.4g} ms"),
+        watch=watch,
         stop=search.stopped,
         checkpoint=checkpoint,
+        singles=False,  # the configuration says whether they are in the first generation
     )
     placed = place(subject, by, found_by)
+    if processors is not None:
+        processors.sample(placed.found.proposals, last=True)
     if measure is None:
-        return ConfiguredRun(config, placed)
-    second, measured = _measured(config, placed, measure, seed)
-    return ConfiguredRun(config, placed, second, measured)
+        return ConfiguredRun(config, placed, processors=processors)
+    again, measured = _again(config, placed), MeasuredProblem(subject, measure)
+    return ConfiguredRun(config, placed, again.search(measured, UNLIMITED, seed, singles=False), measured, processors)
 
 
-def _measured(config: Config, placed: PlacedNet, measure: Measure, seed: int) -> tuple[SearchResult, MeasuredProblem]:
-    """Go on with measured times, from the last population or archive of the first search."""
+def _again(config: Config, placed: PlacedNet) -> Algorithm:
+    """The search with measured times, which begins with the last population or archive of the first one."""
     arguments, notes, search = config.arguments, placed.found.notes, placed.algorithm
     if isinstance(arguments, GeneticArguments) and isinstance(search, Genetic):
         size = min(arguments.benchmarking_population_size, search.population)
         best = (placed.found.placement, *notes.population)
-        by = dataclasses.replace(
+        return dataclasses.replace(
             search,
             population=size,
             generations=arguments.benchmarking_generations,
@@ -145,15 +170,13 @@ def _measured(config: Config, placed: PlacedNet, measure: Measure, seed: int) ->
             trivial_start=False,
             first=tuple(dict.fromkeys(best))[:size],
         )
-        return search_measured(placed.subject, by, measure, UNLIMITED, seed)
     if isinstance(arguments, MapElitesArguments) and isinstance(search, MapElites):
         elites = sorted(notes.archive, key=lambda elite: elite.score_ms)
         limit = arguments.benchmarking_time_threshold
         kept = [one.placement for one in elites if limit is None or one.score_ms <= limit]
         first = tuple(kept[: arguments.benchmarking_n_keep]) or (placed.found.placement,)
         steps = arguments.benchmarking_steps
-        again = dataclasses.replace(search, initial=0, steps=steps, trivial_start=False, first=first, log_period=0)
-        return search_measured(placed.subject, again, measure, UNLIMITED, seed)
+        return dataclasses.replace(search, initial=0, steps=steps, trivial_start=False, first=first, log_period=0)
     raise PlacementError(f"{config.path}: {config.optimizer} has no second phase with measured times.")
 
 
@@ -161,6 +184,10 @@ def answer(asked: ConfiguredRequest, search: Search = UNWATCHED) -> tuple[Config
     """Run the configuration, until the search is stopped; and the folder of its artefacts, of which the file to resume
     from is written. Raises as ``run_config`` and ``ConfiguredRequest.read``."""
     config, folder = asked.read()
+    measure = asked.by
+    if asked.measure:
+        subject = subject_of(config)
+        measure = measure_of(config, subject.net, subject.devices or subject.cluster.placeable, BATCH_SIZE)
     done = run_config(
         config,
         budget=Budget(asked.budget or UNLIMITED),
@@ -168,6 +195,6 @@ def answer(asked: ConfiguredRequest, search: Search = UNWATCHED) -> tuple[Config
         compat=not asked.accurate,
         search=search,
         checkpoint=folder / "search.state",
-        measure=asked.by,
+        measure=measure,
     )
     return done, folder

@@ -13,7 +13,7 @@ import numpy as np
 
 from tensortide.errors import PlacementError, TensortideError
 from tensortide.shown import Show
-from tensortide.timing.machine import Link
+from tensortide.timing.links import Link
 from tensortide.units import parse_bytes
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from tensortide.request import Opt, Option, Request, Rule, needs
 from tensortide.studies.placement.link_sweep import LinkFit, fitted, link_of, read_sizes, sizes_of
 from tensortide.targets.machines import device_named, kernels_of
 from tensortide.timing.catalogue import Device, device
-from tensortide.timing.machine import Link, rate
+from tensortide.timing.links import Link, rate
 from tensortide.write import write_file
 
 

@@ -13,10 +13,9 @@ from tensortide.differences import relative
 from tensortide.errors import PlacementError
 from tensortide.placements import Bounds
 from tensortide.placements.digest import digest_of
-from tensortide.placements.search import Budget, Search, SearchResult
 from tensortide.placements.search.problem import Floats, OnDevicesOf, Placements
 from tensortide.shown import Show
-from tensortide.studies.placement.placed_net import NetSubject, layers_of
+from tensortide.studies.placement.placed_net import NetSubject
 
 Measure: TypeAlias = Callable[[dict[str, int]], "float | None"]
 """The time of one batch, ms, with each layer on its device; None where memory does not suffice."""
@@ -49,8 +48,8 @@ class MeasuredProblem(OnDevicesOf):
     """No chain is a bound of what is measured."""
 
     def __init__(self, subject: NetSubject, measure: Measure) -> None:
-        self._net, problem = subject.problem()
-        self._order, self._measure, self.base = subject.net.order, measure, problem
+        self.base = problem = subject.problem
+        self._subject, self._measure = subject, measure
         self.names, self.pins, self.edges, self.transfers = (
             problem.names,
             problem.pins,
@@ -77,8 +76,8 @@ class MeasuredProblem(OnDevicesOf):
         return Bounds(0.0, 0.0)
 
     def _timed(self, row: Placements) -> float | None:
-        layers = layers_of(self._net, self.base, row.tolist())
-        ms = checked_ms(self._measure(dict(zip(self._order, layers, strict=True))))
+        layers = self._subject.placement(row.tolist())
+        ms = checked_ms(self._measure(dict(zip(self._subject.net.order, layers, strict=True))))
         self.log.append((layers, ms))
         return ms
 
@@ -166,14 +165,3 @@ def _ranks(values: Floats) -> Floats:
     equal = (values[:, None] == values).sum(axis=1)
     ranks: Floats = less + (equal - 1) / 2
     return ranks
-
-
-def search_measured(
-    subject: NetSubject, by: Search, measure: Measure, budget: Budget | int, seed: int = 0
-) -> tuple[SearchResult, MeasuredProblem]:
-    """Search with measured times in place of predicted ones; ``by`` begins with the placements that it was given.
-
-    The result is the best that was measured, whatever was predicted of it.
-    """
-    problem = MeasuredProblem(subject, measure)
-    return by.search(problem, budget, seed), problem

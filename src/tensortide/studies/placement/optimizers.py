@@ -5,7 +5,6 @@ A field has the name of the search's option, and by ``name=`` that of its key in
 
 from __future__ import annotations
 
-import abc
 import dataclasses
 from collections.abc import Iterator
 from difflib import get_close_matches
@@ -45,10 +44,12 @@ class Arguments(msgspec.Struct, kw_only=True, frozen=True):
 
     SOLUTION: ClassVar[str]
     """Name of the file with the best placement."""
+    KIND: ClassVar[type[Search]]
 
-    @abc.abstractmethod
-    def search(self) -> Search:
-        """The search that they mean."""
+    def search(self, **others: Any) -> Search:
+        """The search that they mean: a ``KIND`` with those that have the names of its options, and ``others``."""
+        options = {each.name for each in dataclasses.fields(self.KIND)}.intersection(self.__struct_fields__)
+        return self.KIND(**{name: getattr(self, name) for name in options} | others)
 
     @property
     def period(self) -> int:
@@ -72,34 +73,29 @@ class RandomHillArguments(Arguments, kw_only=True, frozen=True):
     """Arguments of random hill climbing."""
 
     SOLUTION = "hc_solution.json"
+    KIND = RandomHillClimbing
     steps: int = 5000
-
-    def search(self) -> Search:
-        return RandomHillClimbing(steps=self.steps)
 
 
 class HillArguments(Arguments, kw_only=True, frozen=True):
     """Arguments of first-improvement climbing."""
 
     SOLUTION = "hc_solution.json"
-
-    def search(self) -> Search:
-        return HillClimbing()
+    KIND = HillClimbing
 
 
 class LinearArguments(Arguments, kw_only=True, frozen=True):
     """Arguments of the search of all placements."""
 
     SOLUTION = "ls_solution.json"
-
-    def search(self) -> Search:
-        return Exhaustive()
+    KIND = Exhaustive
 
 
 class AnnealingArguments(Arguments, kw_only=True, frozen=True):
     """Arguments of simulated annealing; ``temp_schedule`` is a constant, or a name, a start and a factor."""
 
     SOLUTION = "sa_solution.json"
+    KIND = SimulatedAnnealing
     steps: int = 500
     temp_schedule: float | tuple[Literal["exponential_multiplicative_decay"], float, float] = (
         "exponential_multiplicative_decay",
@@ -107,40 +103,37 @@ class AnnealingArguments(Arguments, kw_only=True, frozen=True):
         0.95,
     )
 
-    def search(self) -> Search:
+    def search(self, **others: Any) -> Search:
         schedule = self.temp_schedule
         start, factor = (schedule[1], schedule[2]) if isinstance(schedule, tuple) else (schedule, 1.0)
-        return SimulatedAnnealing(self.steps, start, factor)
+        return super().search(temperature_ms=start, decay=factor, **others)
 
 
 class DualAnnealingArguments(Arguments, kw_only=True, frozen=True):
     """Arguments of generalised annealing."""
 
     SOLUTION = "sa_solution.json"
+    KIND = DualAnnealing
     steps: int = 500
-
-    def search(self) -> Search:
-        return DualAnnealing(self.steps)
 
 
 class SwarmArguments(Arguments, kw_only=True, frozen=True):
     """Arguments of the particle swarm."""
 
     SOLUTION = "pso_solution.json"
-    swarm_size: int = 100
-    w: float = 0.01
-    l1: float = 0.01
-    l2: float = 0.01
+    KIND = ParticleSwarm
+    swarm: int = msgspec.field(default=100, name="swarm_size")
+    inertia: float = msgspec.field(default=0.01, name="w")
+    own: float = msgspec.field(default=0.01, name="l1")
+    common: float = msgspec.field(default=0.01, name="l2")
     steps: int = 100
-
-    def search(self) -> Search:
-        return ParticleSwarm(self.swarm_size, self.steps, self.w, self.l1, self.l2)
 
 
 class GeneticArguments(Arguments, kw_only=True, frozen=True):
     """Arguments of the genetic search. ``mutation_sharding_rate`` above 0 is refused: placements share no layer."""
 
     SOLUTION = "ga_solution.json"
+    KIND = Genetic
     population: int = msgspec.field(default=100, name="population_size")
     generations: int = 100
     mutation_rate: float = 0.05
@@ -166,8 +159,8 @@ class GeneticArguments(Arguments, kw_only=True, frozen=True):
     benchmarking_population_size: int = 100
     benchmarking_generations: int = 50
 
-    def search(self) -> Search:
-        return _meant(self, Genetic, crossover=_cuts(self.crossover_type) or "uniform")
+    def search(self, **others: Any) -> Search:
+        return super().search(crossover=_cuts(self.crossover_type) or "uniform", **others)
 
     def contradictions(self) -> Contradictions:
         yield from super().contradictions()
@@ -193,6 +186,7 @@ class MapElitesArguments(Arguments, kw_only=True, frozen=True):
     """Arguments of MAP-Elites."""
 
     SOLUTION = "me_solution.json"
+    KIND = MapElites
     sizes: tuple[int, ...] = msgspec.field(default=(-1, -1, 10), name="dimension_sizes")
     initial: int = msgspec.field(default=50, name="initial_size")
     steps: int = 1000
@@ -214,8 +208,8 @@ class MapElitesArguments(Arguments, kw_only=True, frozen=True):
     animation_fps: float = 1
     archive_log_period: int | None = None
 
-    def search(self) -> Search:
-        return _meant(self, MapElites, log_period=self.archive_log_period or 0)
+    def search(self, **others: Any) -> Search:
+        return super().search(log_period=self.archive_log_period or 0, **others)
 
     def contradictions(self) -> Contradictions:
         yield from super().contradictions()
@@ -231,12 +225,6 @@ class MapElitesArguments(Arguments, kw_only=True, frozen=True):
             yield ("archive_log_period",), "it is 0 or more"
         if not SLOWEST <= self.animation_fps <= FASTEST:
             yield ("animation_fps",), f"a GIF has {SLOWEST} to {FASTEST} frames a second"
-
-
-def _meant(arguments: Arguments, kind: type[Search], **others: Any) -> Search:
-    """Make the search of ``kind`` with the ``arguments`` that have the names of its options, and ``others``."""
-    options = {each.name for each in dataclasses.fields(kind)}.intersection(arguments.__struct_fields__)
-    return kind(**{name: getattr(arguments, name) for name in options} | others)
 
 
 def _cuts(text: str) -> int | None:

@@ -1,4 +1,4 @@
-"""A target that is placed: a network of layers, or a captured step."""
+"""A target that is placed: a network of layers, a workload of dnn-partitioning, or a captured step."""
 
 from __future__ import annotations
 
@@ -7,28 +7,34 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from tensortide.errors import DegreesError, ExitStatus, OutputError, TensortideError
+from tensortide.errors import DegreesError, ExitStatus, OutputError, RequestError, TensortideError
 from tensortide.graph import Graph, unrolled
+from tensortide.importers.door import recognize
 from tensortide.placements import write_assignment
 from tensortide.placements.graphs import PlacedStep, placed, played, ready
 from tensortide.placements.graphs.auto_shards import AutoSharded, auto_shards
 from tensortide.placements.graphs.placed_step import EVALUATIONS
+from tensortide.placements.partitions import PartitionProblem, read_workload
+from tensortide.placements.partitions.workload import is_workload, split_text
 from tensortide.placements.search import SearchResult
 from tensortide.plans import save_plan
 from tensortide.progress import UNWATCHED, Search
 from tensortide.request import Arg, Opt, Request, Rule, exclusive, options
 from tensortide.shown import Shown
 from tensortide.studies.placement.placed_net import PlacedNet, place
+from tensortide.studies.placement.placed_workload import PlacedWorkload
 from tensortide.studies.placement.request import BUDGET, ClusterRequest, NetRequest, SearchRequest
 from tensortide.studies.placement.result import ResultRequest
-from tensortide.studies.placement.steps import AUTO, StepRequest, is_net
+from tensortide.studies.placement.steps import AUTO, StepRequest
 from tensortide.studies.scale.captured import samples_of
 from tensortide.targets.requests import TARGET
+from tensortide.write import write_file
 
 if TYPE_CHECKING:
     from tensortide.run.placed.placed_run import MeasuredPlacement
 
 _AS_IT_IS = "a Plan is played as it is, without a search"
+_NET = "a network of layers (a JSON file)"
 _ON_CPU = "the step runs as the CPU of this machine runs it"
 
 
@@ -42,7 +48,11 @@ class PlaceRequest(Request):
     """Ask on which device of a cluster each layer, or op of a captured step, runs."""
 
     target: Annotated[
-        str, Arg(f"A network: a JSON file of layers (docs/placement.md). Or a step: {TARGET[0].lower()}{TARGET[1:]}")
+        str,
+        Arg(
+            "A network: a JSON file of layers, or a workload of dnn-partitioning (docs/placement.md). "
+            f"Or a step: {TARGET[0].lower()}{TARGET[1:]}"
+        ),
     ]
     cluster: ClusterRequest = field(default_factory=ClusterRequest)
     net: NetRequest = field(default_factory=NetRequest)
@@ -83,7 +93,7 @@ class Placed(Shown):
     SECTION = "placed_step"
 
     asked: PlaceRequest
-    found: PlacedNet | PlacedStep
+    found: PlacedNet | PlacedStep | PlacedWorkload
     samples: int | None = None
     shards: AutoSharded | None = None
     wrote: list[Path] = field(default_factory=list)
@@ -97,6 +107,11 @@ class Placed(Shown):
         return isinstance(self.found, PlacedNet)
 
     @property
+    def is_workload(self) -> bool:
+        """True of a workload of dnn-partitioning."""
+        return isinstance(self.found, PlacedWorkload)
+
+    @property
     def fits(self) -> bool:
         """True if the placement fits the memory of every device."""
         return self.found.run.fits if isinstance(self.found, PlacedNet) else self.found.fits
@@ -104,7 +119,7 @@ class Placed(Shown):
     @property
     def search(self) -> SearchResult | None:
         """The result of the search; None of a Plan that was played."""
-        return self.found.found if isinstance(self.found, PlacedNet) else self.found.search
+        return self.found.search if isinstance(self.found, PlacedStep) else self.found.found
 
     @property
     def status(self) -> ExitStatus:
@@ -150,8 +165,20 @@ def answer(
         RequestError: an option goes with another kind of target, or there is no cluster.
         NothingFits: no placement fits, whatever is searched.
     """
+    if is_workload(Path(asked.target)):
+        return _workload(asked, search)
     of_net = is_net(asked.target, asked.net, asked.step, asked.result)
     return _net(asked, search, check) if of_net else _step(asked, search, check)
+
+
+def is_net(target: str, net: NetRequest, *of_steps: Request) -> bool:
+    """Tell whether ``target`` is a network's JSON file: one that no importer reads, or that is not there. Raises
+    RequestError if an option of the other kind of target is given, of those of networks or ``of_steps``."""
+    found = target.lower().endswith(".json") and recognize(Path(target)) is None
+    what, other = ("a network of layers", "a captured step") if found else ("a captured step", _NET)
+    for one in (one for request in (of_steps if found else (net,)) for one in request.given()):
+        raise RequestError(f"{target} is {what}: {one.name} goes with {other}")
+    return found
 
 
 def place_and_run(asked: PlaceRequest) -> Placed:
@@ -165,6 +192,17 @@ def place_and_run(asked: PlaceRequest) -> Placed:
     found.run()
     found.raise_errors()
     return found
+
+
+def _workload(asked: PlaceRequest, search: Search) -> Placed:
+    for one in (one for request in (asked.cluster, asked.net, asked.step, asked.result) for one in request.given()):
+        raise RequestError(f"{asked.target} is a workload, which names its devices: {one.name} goes with other targets")
+    problem = PartitionProblem(read_workload(asked.target))
+    found = PlacedWorkload(problem, asked.search.kind, asked.search.found(problem, BUDGET, search))
+    wrote = asked.search.wrote(found.found)
+    if asked.out is not None:
+        wrote.insert(0, write_file(asked.out, split_text(problem.workload, found.nodes)))
+    return Placed(asked, found, wrote=wrote)
 
 
 def _net(asked: PlaceRequest, search: Search, check: Callable[[int], None]) -> Placed:

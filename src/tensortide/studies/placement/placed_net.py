@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
@@ -12,7 +13,7 @@ from tensortide.errors import NothingFits, PlacementError
 from tensortide.placements import Cluster, Net, NetProblem, Settings, Simulation, simulate
 from tensortide.placements.nets.assignments import Gene
 from tensortide.placements.search import Search, SearchResult
-from tensortide.placements.search.groups import Grouped, grouped
+from tensortide.placements.search.groups import base_of, grouped
 from tensortide.placements.search.problem import Problem
 from tensortide.shown import Show
 
@@ -35,20 +36,28 @@ class NetSubject:
                 known = f"devices are 0 to {count - 1}"
                 raise PlacementError(f"{self.net.name}: layer {layer!r} has the device {max(devices)}: {known}.")
 
-    def problem(self) -> tuple[NetProblem, Problem]:
-        """The problem by layers, and that by groups."""
+    @functools.cached_property
+    def by_layers(self) -> NetProblem:
+        """The problem with a gene for each layer. Raises NothingFits if a layer is too large for every device."""
         base = NetProblem(self.net, self.cluster, self.settings, where=self.devices)
-        return base, grouped(base, self.groups)
+        largest, resident = float(base.capacity.max()), base.tables.resident
+        if (resident > largest).any():
+            layer = int(np.argmax(resident))
+            raise NothingFits(
+                f"layer {self.net.order[layer]!r} of {self.net.name} needs {resident[layer]:,} bytes for its weights, "
+                f"and the largest device that may be used has {largest:,.0f}."
+            )
+        return base
 
-    def searched(self) -> Problem:
-        """The problem that is searched. Raises NothingFits if a layer is too large for every device."""
-        base, problem = self.problem()
-        _check_memory(base)
-        return problem
+    @functools.cached_property
+    def problem(self) -> Problem:
+        """The problem that is searched: by groups, if there are any."""
+        return grouped(self.by_layers, self.groups)
 
-    def listed(self, placement: Sequence[int]) -> tuple[int, ...]:
-        """The device of each layer, for a placement of the genes of ``searched``."""
-        return layers_of(*self.problem(), placement)
+    def placement(self, genes: Sequence[int]) -> tuple[int, ...]:
+        """The device of each layer, for a placement of the genes of ``problem``."""
+        base, (_, group_of) = self.by_layers, base_of(self.problem)
+        return tuple(map(int, base.where[np.array(genes)[group_of[base.place]]]))
 
     def run(self, placement: Sequence[Gene]) -> Simulation:
         """Simulate ``placement``, a device for each layer; over-use costs what it costs in the search."""
@@ -97,22 +106,13 @@ def place(subject: NetSubject, search: Search, found_by: Callable[[Problem], Sea
 
     Raises TensortideError if the devices cannot all reach each other, or a layer fits no device.
     """
-    base, problem = subject.problem()
-    _check_memory(base)
-    found = found_by(problem)
-    row = layers_of(base, problem, found.placement)
-    return PlacedNet(subject, search, found, subject.run(row), _single(subject, base))
+    found = found_by(subject.problem)
+    return PlacedNet(subject, search, found, subject.run(subject.placement(found.placement)), _single(subject))
 
 
-def layers_of(base: NetProblem, problem: Problem, placement: Sequence[int]) -> tuple[int, ...]:
-    """The device of each layer, for a placement of the genes of ``problem``."""
-    row = np.array(placement)
-    genes = problem.expanded(row) if isinstance(problem, Grouped) else row
-    return tuple(map(int, base.where[genes[base.place]]))
-
-
-def _single(subject: NetSubject, base: NetProblem) -> Simulation | None:
+def _single(subject: NetSubject) -> Simulation | None:
     """Simulate everything on the best single device that fits."""
+    base = subject.by_layers
     rows = np.repeat(np.arange(base.devices)[:, None], len(base.names), axis=1)
     scores, over = base.evaluate(rows)
     fitting = np.flatnonzero(over <= 0)
@@ -120,15 +120,3 @@ def _single(subject: NetSubject, base: NetProblem) -> Simulation | None:
         return None
     best = fitting[np.argmin(scores[fitting])]
     return subject.run([int(base.where[best])] * len(subject.net.order))
-
-
-def _check_memory(base: NetProblem) -> None:
-    """Raise NothingFits if a layer is too large for every device: its weights alone do not fit."""
-    largest = float(base.capacity.max())
-    resident = base.tables.resident
-    if (resident > largest).any():
-        layer = int(np.argmax(resident))
-        raise NothingFits(
-            f"layer {base.net.order[layer]!r} of {base.net.name} needs {resident[layer]:,} bytes for its weights, and "
-            f"the largest device that may be used has {largest:,.0f}."
-        )

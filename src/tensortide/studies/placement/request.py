@@ -11,7 +11,6 @@ from tensortide.errors import RequestError
 from tensortide.executors import Where, cores
 from tensortide.executors.request import WorkerRequest
 from tensortide.placements import ACCURATE, COMPAT, Settings, read_net
-from tensortide.placements.graphs.of_machines import of_machines
 from tensortide.placements.search import Budget, Problem, SearchResult, algorithm
 from tensortide.placements.search import Search as Algorithm
 from tensortide.placements.search.options import parsed
@@ -20,11 +19,11 @@ from tensortide.placements.search.starts import search_starts
 from tensortide.progress import Search
 from tensortide.request import Opt, Request, exclusive, needs
 from tensortide.studies.placement.placed_net import NetSubject
-from tensortide.targets.machines import device_named, full_name, is_file, machines_of, say_wiring
+from tensortide.targets.machines import cluster_in, is_file, machines_of, row_named, say_unused_tiers, say_wiring
 from tensortide.targets.requests import LinkRatesRequest
 from tensortide.timelines.machines import split
-from tensortide.timing.catalogue import Device
 from tensortide.timing.clusters import Cluster, load_cluster
+from tensortide.timing.clusters.conversion import nodes_to_cluster
 from tensortide.timing.clusters.file import within
 from tensortide.units import format_percent, format_seconds
 
@@ -68,12 +67,17 @@ class ClusterRequest(Request):
             machines = machines_of(text, rates=self.links.rates)
             if check is not None:
                 check(machines.size)
-            self.links.require_several(machines.size)
-            say_wiring(machines.cluster)
-            return of_machines(machines.cluster)
+            self.links.require_several(machines.size, machines.nodes)
+            say_wiring(machines.joined)
+            return nodes_to_cluster(machines.joined)
+        if not self.machine.exists() and cluster_in(text) is not None:
+            whole = text.rpartition(":")[0]
+            raise RequestError(f"{text} is one device; a step is placed on all of a file: write --machine {whole}")
         if given := self.links.given():
             raise RequestError(f"{given[0].name} goes with devices of the catalogue: {self.machine} has its links")
-        return load_cluster(self.machine, check, _row)
+        cluster = load_cluster(self.machine, check, row_named)
+        say_unused_tiers(text, cluster)
+        return cluster
 
     def of_steps(self, check: Callable[[int], None] | None = None) -> Cluster:
         """The cluster for a captured step. Raises as ``read``, and TensortideError for one that steps cannot have."""
@@ -81,11 +85,6 @@ class ClusterRequest(Request):
         with within(str(self.machine)):
             cluster.check_for_steps()
         return cluster
-
-
-def _row(name: str) -> Device:
-    """The device of a name as ``--machine`` of other verbs takes it."""
-    return device_named(full_name(name))
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -129,15 +129,11 @@ class ResultRequest(Request):
 
     def measured(self, found: PlacedStep, target: str, asked: StepCapture) -> MeasuredPlacement:
         """A run of ``found``. Raises RunError with the message of the rank that failed first."""
-        from tensortide.run.placed.groups import groups_of
-        from tensortide.run.placed.placed_run import Parts, PlacedWorkload, run_placed
+        from tensortide.run.placed.placed_run import PlacedWorkload, RunnableStep, run_placed
 
         assert self.run is not None
-        ready = found.ready
-        settings = settings_of(workload_of(target), asked)
-        workload = PlacedWorkload(target, settings, ready.problem.batches, self.run)
-        parts = Parts(ready.whole, ready.sharded.pieces) if ready.sharded.shards else None
-        return run_placed(workload, ready.graph, found.plan, parts, groups_of(found))
+        workload = PlacedWorkload(target, settings_of(workload_of(target), asked), self.run)
+        return run_placed(workload, RunnableStep.of(found))
 
 
 @contextmanager

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Annotated, Final, Literal, NamedTuple
 
 from tensortide.errors import RequestError
 from tensortide.graph import Graph
-from tensortide.importers.door import File, recognize, resolve
+from tensortide.importers.door import File, resolve
 from tensortide.parallelism.shards import Shard
 from tensortide.placements.graphs import Cluster, PlaceOptions
 from tensortide.placements.graphs.units import REPLICAS, UNITS
 from tensortide.progress import Say, silent
 from tensortide.request import Opt, Request, exclusive, needs
-from tensortide.studies.placement.request import NetRequest
 from tensortide.targets.opening import opened
 from tensortide.targets.reading import ReadingRequest
 from tensortide.targets.requests import CaptureRequest
@@ -23,7 +21,6 @@ from tensortide.timing.catalogue import DEFAULT_DEVICE, catalogue
 
 AUTO: Final = "auto"
 """The value of ``--shard`` that has modules searched."""
-_NET = "a network of layers (a JSON file)"
 _EXCHANGE = "it says how groups exchange gradients"
 
 
@@ -117,16 +114,6 @@ class StepRequest(Request):
         pins: Mapping[str, str] = dict(self.pin)
         shards = tuple(each for each in self.shard if isinstance(each, Shard))
         return replace(self.options, pins=pins, in_flight=in_flight, shards=shards, overlap=not self.no_overlap)
-
-
-def is_net(target: str, net: NetRequest, *of_steps: Request) -> bool:
-    """Tell whether ``target`` is a network's JSON file: one that no importer reads, or that is not there. Raises
-    RequestError if an option of the other kind of target is given, of those of networks or ``of_steps``."""
-    found = target.lower().endswith(".json") and recognize(Path(target)) is None
-    what, other = ("a network of layers", "a captured step") if found else ("a captured step", _NET)
-    for one in (one for request in (of_steps if found else (net,)) for one in request.given()):
-        raise RequestError(f"{target} is {what}: {one.name} goes with {other}")
-    return found
 
 
 def captured(target: str, asked: StepCapture, cluster: Cluster, say: Say = silent) -> Graph:

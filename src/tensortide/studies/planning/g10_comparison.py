@@ -19,7 +19,7 @@ from tensortide.replays.g10.overlap import overlap_ns
 from tensortide.search_limit import SearchLimit
 from tensortide.studies.planning.planning import plan
 from tensortide.studies.planning.warm import warm_up_policies
-from tensortide.timing.machine import Link
+from tensortide.timing.links import Link
 
 OURS = "ours"
 """The name of our plan in a comparison."""
@@ -70,8 +70,8 @@ def compare_policies(
 ) -> Compared:
     """Play the policies called ``names`` and plan on the same machine.
 
-    The wire is split between host and drive, or one of them has it for itself: the fastest of the plans for these is
-    ours, which may also ``recompute``. ``compat`` as for the policies. ``known``: plans that ours is no slower than.
+    The host has the wire for itself, or shares it with the drive: the fastest of the plans for these is ours, which may
+    also ``recompute``. ``compat`` as for the policies. ``known``: plans that ours is no slower than.
     ``time_limit_s``, ``work_limit`` and ``watch`` are those of ``plan``; policies are played in half of the time, and
     count no work.
     """
@@ -96,7 +96,7 @@ def compare_policies(
             effort=effort,
             time_limit_s=limit.seconds_left / (len(ways) - number),
             work_limit=limit.work_left / len(ways),
-            known=known,
+            known={**known, **_known(best)},
             watch=watch,
         )
         excluded = excluded and planned.status == "infeasible"
@@ -110,6 +110,11 @@ def compare_policies(
         return Compared(machine, (*found, nothing), None, excluded=excluded and not is_stopped)
     planned, way, links = best
     return Compared(machine, (*found, _ours(recording, planned, links)), planned, way, links)
+
+
+def _known(best: tuple[Planned, str, tuple[Link, ...]] | None) -> dict[str, Plan]:
+    """The best plan so far, from which the next way to use the wire begins."""
+    return {} if best is None or best[0].plan is None else {f"{best[0].source} ({best[1]})": best[0].plan}
 
 
 def _outcome(

@@ -7,7 +7,8 @@ from collections.abc import Callable, Iterator
 from functools import partial
 
 from tensortide.errors import PlanError
-from tensortide.graph.model import Graph, Phase, within
+from tensortide.graph.model import Phase
+from tensortide.graph.module_paths import repeated, within
 from tensortide.plans.checkpointing.stages import StaticPlan, to_plan
 from tensortide.plans.checkpointing.static import StaticGraph, static_graph
 from tensortide.plans.under_budget.known import Known
@@ -47,7 +48,7 @@ def per_block(problem: Problem) -> Iterator[Known]:
     """Yield checkpoints of repeated modules, one plan for each kind: the forward ops of each run again before its first
     backward op, as under ``torch.utils.checkpoint`` without early stop."""
     graph = problem.recording.graph
-    for name, members in _repeated(graph).items():
+    for name, members in repeated((module.path, module.type) for module in graph.modules).items():
         again: dict[int, list[int]] = {}
         for member in members:
             inside = [op for op in range(len(graph)) if within(graph.module_path(graph.ops[op].module), member)]
@@ -58,18 +59,6 @@ def per_block(problem: Problem) -> Iterator[Known]:
         if again:
             sequence = [op for at in range(len(graph)) for op in (*again.get(at, ()), at)]
             yield Known(f"checkpoint {name}", "modules", sequence)
-
-
-def _repeated(graph: Graph) -> dict[str, list[str]]:
-    """Modules of one class whose paths differ only in their last number, by path with ``*``, outermost first."""
-    found: dict[tuple[str, str], list[str]] = {}
-    for module in graph.modules:
-        parent, _, number = module.path.rpartition(".")
-        if number.isdigit():
-            found.setdefault((f"{parent}.*".lstrip("."), module.type), []).append(module.path)
-    kept = {key: paths for key, paths in found.items() if len(paths) > 1}
-    ordered = sorted(kept.items(), key=lambda item: item[0][0].count("."))
-    return {name: paths for (name, _), paths in ordered}
 
 
 def online(problem: Problem) -> Iterator[Known]:

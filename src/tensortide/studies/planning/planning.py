@@ -31,7 +31,7 @@ from tensortide.targets.machines import device_named
 from tensortide.targets.recordings import recorded_step
 from tensortide.targets.requests import TimedRequest
 from tensortide.timing.catalogue import DEFAULT_DEVICE
-from tensortide.timing.machine import Link
+from tensortide.timing.links import Link
 
 TIME_LIMIT_S = 60.0
 """Seconds after which a search ends that is given no limit."""
@@ -88,27 +88,23 @@ def plan(
     """
     if options or not isinstance(step, Graph | Recording):
         step = recorded_step(as_text(step), request_of("plan", TimedRequest, {"device": device, **options}))
-    recording = recording_of(step, durations_ns, "plan")
+    recording, links = recording_of(step, durations_ns, "plan"), tuple(links)
     on = recording.graph.index.device(device or "")
-    links = tuple(links)
     warm_up(moves=bool(links))
-    problem = Problem(
-        recording=recording,
-        device=on,
-        budget_bytes=typed_bytes(budget, recording.graph, on),
-        links=links,
-        order=order,
-        recompute=recompute,
-        effort=effort,
-        limit=SearchLimit.given(time_limit_s, work_limit, otherwise_s=TIME_LIMIT_S),
-        keep_random=keep_random,
-        pinned=pinned,
-        workspace=workspace,
-        known=known,
-        watch=watch,
-    )
-    found = msgspec.structs.replace(fastest(problem), step=recording, links=links)
-    if found.status == "fits" or links or not recompute:
+    nbytes = typed_bytes(budget, recording.graph, on)
+    problem = Problem(recording=recording, device=on, budget_bytes=nbytes, links=links, known=known, watch=watch)
+    problem = replace(problem, order=order, recompute=recompute, keep_random=keep_random, pinned=pinned)
+    problem = replace(problem, workspace=workspace, effort=effort)
+    return _planned(problem, time_limit_s, work_limit)
+
+
+def _planned(problem: Problem, time_limit_s: float | None, work_limit: float | None) -> Planned:
+    """The fastest plan within these limits. Where none is found, a part of the limits on top of them goes to the least
+    budget that is enough."""
+    limit = SearchLimit.given(time_limit_s, work_limit, otherwise_s=TIME_LIMIT_S)
+    found = fastest(replace(problem, limit=limit))
+    found = msgspec.structs.replace(found, step=problem.recording, links=problem.links)
+    if found.status == "fits" or problem.links or not problem.recompute:
         return found
     limit = SearchLimit.given(time_limit_s, work_limit, otherwise_s=TIME_LIMIT_S).part(_LEAST)
     return msgspec.structs.replace(found, enough_bytes=_enough(replace(problem, limit=limit), found))

@@ -24,7 +24,7 @@ from tensortide.plans.under_budget.tables import Tables, tables
 from tensortide.replays.remat.simulator import Simulator
 from tensortide.search_limit import SearchLimit
 from tensortide.studies.planning.partitioner import sequences
-from tensortide.timing.machine import Link
+from tensortide.timing.links import Link
 
 _OF_STEP = frozenset({"instance", "tables", "idle", "least", "recorded_peak_bytes", "simulator", "partitions"})
 """Facts that depend on the step and on what plans may do, not on budget and limits."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from tensortide.plans.planned import Frontier, Planned
     from tensortide.plans.remat.schedule import Recording
     from tensortide.plans.under_budget.search import Watch
+    from tensortide.timing.links import Link
 
 LOG = logging.getLogger("tensortide")
 LIMIT = "Seconds that the search may take (default: 60; none with --work-limit)."
@@ -208,6 +209,7 @@ class PlannedStep(NamedTuple):
     recording: Recording
     found: Planned | Compared
     file: TorchFile | None = None
+    links: tuple[Link, ...] = ()
 
     @property
     def status(self) -> ExitStatus:
@@ -222,15 +224,16 @@ def answer(asked: PlanRequest, search: Search = UNWATCHED) -> PlannedStep:
     """The fastest plan of the step under the budget that is found until the search is stopped, or policies beside it if
     some are asked for."""
     _require_again(asked)
-    recording, device = opened_for(asked, search)
+    planner, recording, device = opened_for(asked, search)
     nbytes = None if asked.budget is None else budget_bytes(asked.budget, recording.graph, device)
     if asked.policies is not None:
         search.preparing()
         return PlannedStep(recording, compared(asked, recording, device, nbytes, watch_of(search)))
     assert nbytes is not None
-    how = asked.planner.of(recording.graph)
+    how = planner.of(recording.graph)
     search.preparing()
-    return PlannedStep(recording, plan(recording, nbytes, device=device, watch=watch_of(search), **how))
+    made = plan(recording, nbytes, device=device, watch=watch_of(search), **how)
+    return PlannedStep(recording, made, links=planner.tiers.links)
 
 
 def with_file(asked: PlanRequest, step: PlannedStep) -> PlannedStep:
@@ -252,7 +255,7 @@ def with_file(asked: PlanRequest, step: PlannedStep) -> PlannedStep:
             step.recording,
             step.found,
             lambda changes: again(settings, changes, False),
-            links=tuple(one for one in asked.planner.tiers.links if one.name == "host"),
+            links=tuple(one for one in step.links if one.name == "host"),
             keep_random=asked.planner.keep_random,
             name=asked.torch.stem,
             recompute=not asked.planner.no_recompute,
@@ -305,18 +308,21 @@ class FrontierOfStep(NamedTuple):
 
 def answer_frontier(asked: FrontierRequest, search: Search = UNWATCHED) -> FrontierOfStep:
     """The fastest plans from the least memory that any is found for up to no budget."""
-    recording, device = opened_for(asked, search)
+    planner, recording, device = opened_for(asked, search)
     own = None if asked.budget is None else budget_bytes(asked.budget, recording.graph, device)
-    how = asked.planner.of(recording.graph)
+    how = planner.of(recording.graph)
     search.preparing()
     found = frontier(recording, points=asked.points, device=device, watch=watch_of(search), **how)
     return FrontierOfStep(recording, found, own)
 
 
-def opened_for(asked: PlanRequest | FrontierRequest, search: Search) -> tuple[Recording, str]:
-    """The step with its durations, and the device to plan for; says which tensors are too large for a tier."""
+def opened_for(asked: PlanRequest | FrontierRequest, search: Search) -> tuple[PlannerRequest, Recording, str]:
+    """The plans that are allowed, with the tiers of the machine, the step with its durations, and the device to plan
+    for; says which tensors are too large for a tier."""
+    compares = isinstance(asked, PlanRequest) and asked.policies is not None  # these take the machine as it is
+    tiers = asked.planner.tiers if compares else asked.planner.tiers.on(asked.step.capture.machine)
     recording = recorded_step(asked.target, asked.step, search.say)
-    for tier in asked.planner.tiers.links:
+    for tier in tiers.links:
         most = tier.capacity_bytes
         large = [int(one.nbytes) for one in recording.graph.storages if most is not None and one.nbytes > most]
         if large:
@@ -324,7 +330,8 @@ def opened_for(asked: PlanRequest | FrontierRequest, search: Search) -> tuple[Re
                 "%s tensors, up to %s, can never move to %s: it has %s. Give it more, or another tier",
                 *(f"{len(large):,}", format_bytes(max(large)), tier.name, format_bytes(most or 0)),
             )
-    return recording, recording.graph.index.device(asked.step.capture.device or "")
+    planner = replace(asked.planner, tiers=tiers)
+    return planner, recording, recording.graph.index.device(asked.step.capture.device or "")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass, replace
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
-from tensortide.request import Opt, Request, needs
-from tensortide.timing.machine import Link, link
+from tensortide.errors import RequestError
+from tensortide.request import Opt, Request, needs, option_of
+from tensortide.targets.machines import device_in
+from tensortide.timing.links import Link, link
 from tensortide.units import parse_bytes
 
+LOG = logging.getLogger("tensortide")
 _LINKS = {"host": "pcie4", "ssd": "nvme"}
 """The link to each tier, unless one is given."""
 
@@ -45,6 +49,34 @@ class TiersRequest(Request):
         needs("ssd_link", offload=("ssd", "host,ssd")),
         needs("ssd_memory", offload=("ssd", "host,ssd")),
     )
+
+    def on(self, machine: str | None) -> TiersRequest:
+        """The same with the links and capacities of ``machine``, if it is a device of a cluster file with tiers.
+
+        Raises RequestError for an option beside a figure of the file, and for tiers that share a queue.
+        """
+        device = None if machine is None else device_in(machine)
+        if device is None:
+            return self
+        wanted = [name for name in _LINKS if name in (self.offload or "").split(",")]
+        for name in wanted:
+            if name not in device.links and getattr(self, f"{name}_link") is None:
+                LOG.info(
+                    "%s has no tier %s: its link is %s, unless --%s-link says other", machine, name, _LINKS[name], name
+                )
+        asked = [name for name in wanted if name in device.links]
+        if others := [name for name in device.links if name not in asked]:
+            LOG.info("%s: nothing moves to %s: --offload takes host and ssd", machine, " or ".join(others))
+        if len({device.queue(name) for name in asked}) < len(asked):
+            raise RequestError(f"--offload {self.offload}: in {machine} they share a queue, which no plan counts with")
+        found: dict[str, Any] = {}
+        for name in asked:
+            link = device.links[name]
+            for key, value in ((f"{name}_link", link), (f"{name}_memory", link.capacity_bytes)):
+                if value is not None and getattr(self, key) is not None:
+                    raise RequestError(f"{option_of(type(self), key).name}: {machine} has it already: leave one out")
+                found |= {} if value is None else {key: value}
+        return replace(self, **found)
 
     @property
     def links(self) -> tuple[Link, ...]:

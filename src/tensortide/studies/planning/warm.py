@@ -11,7 +11,7 @@ from tensortide.studies.planning.problem import Problem
 from tensortide.studies.planning.recomputation import without_links
 from tensortide.studies.planning.with_links import with_links
 from tensortide.studies.remat.linear import linear_network
-from tensortide.timing.machine import Link
+from tensortide.timing.links import Link
 
 _LAYERS, _BUDGET = 30, 8
 """A step whose plan takes every function of the searches."""

@@ -23,11 +23,11 @@ from tensortide.plans.transfers.windows import windows
 from tensortide.plans.under_budget.bound import EachOnce
 from tensortide.plans.under_budget.search import SMALL_EFFORT
 from tensortide.plans.under_budget.tables import Ints
-from tensortide.studies.planning.g10_moves import adopt, policies_plan
+from tensortide.studies.planning.g10_moves import policies_choices
 from tensortide.studies.planning.problem import BOUND_WORK, Problem
 
-ROUNDS = 12
-"""Greedy rounds for a sequence."""
+MIGRATION, POLISH = 0.4, 0.6
+"""Shares of the effort for choosing what moves: in the order of the ops, and in the best plan."""
 OPS_PER_FIT = 70
 """Fitting a sequence takes about as long as playing it so many times."""
 MOST_WAITS = 500
@@ -77,13 +77,24 @@ class Way:
             self.search.offer_steps(found.steps, self.search.homes(found.home), found.source)
 
     def first(self, order: Sequence[int], called: str) -> None:
-        """Look for plans whose ops run for the first time in an order."""
-        if self.search.done():
+        """Look for plans whose ops run for the first time in an order: by moves alone, beginning with those of policies
+        made for traces; or with recomputation, too."""
+        search, problem = self.search, self.problem
+        if search.done():
             return
-        found = self.search.fit(order, f"{called}, with {self.name}")
+        source = f"{called}, with {self.name}"
+        if not problem.recompute:
+            planned = policies_choices(problem, search.look) if problem.order == "recorded" else ()
+            search.sequence(order, self._steps(MIGRATION), source, planned)
+            return
+        found = search.fit(order, source)
         if not found[0].short_bytes:
             self.starts.append(found)
-        self.search.sequence(order, ROUNDS, f"{called}, with {_moves(self.problem)}")
+
+    def _steps(self, share: float) -> int:
+        """Steps of choosing in a share of the effort, each of which takes about as long as playing the ops."""
+        most = SMALL_EFFORT if is_solvable(self.problem.instance) else self.problem.effort
+        return int(share * most * 10**6 / max(1, len(self.problem.instance.ops)))
 
     def bound(self) -> None:
         """Look for a bound on plans in recorded order, as far as the best plan; none is known of those in any order."""
@@ -100,12 +111,23 @@ class Way:
                 self.search.bound_ns, self.proof = bound_ns, found
 
     def improve(self) -> None:
-        """Move as policies made for traces do; ruin and fit; solve a small step."""
+        """Ruin and fit; choose what moves in the best plan anew; solve a small step."""
         search, problem = self.search, self.problem
-        if problem.order == "recorded" and not problem.recompute:  # policies never recompute
-            adopt(search, policies_plan(problem, search))
         if search.done():
             return
+        if problem.recompute:
+            self._refit()
+        search.polish(self._steps(POLISH))
+        improve(
+            search,
+            free=problem.order == "free",
+            recompute=problem.recompute,
+            effort=10**6 * problem.effort / OPS_PER_UNIT,
+        )
+
+    def _refit(self) -> None:
+        """Recompute and move in the best plan, ruin and fit the fastest that comes of that."""
+        search, problem = self.search, self.problem
         if search.best is not None:
             again = np.array([step.op for step in search.best.steps if isinstance(step, Compute)], np.int64)
             found = search.fit(again.tolist(), search.best.source)
@@ -115,12 +137,6 @@ class Way:
             most = SMALL_EFFORT if is_solvable(problem.instance) else problem.effort
             start = min(self.starts, key=lambda start: start[0].time_ns)
             search.improve(start, int(most * 10**6 / (OPS_PER_FIT * len(problem.instance.ops))), "search")
-        improve(
-            search,
-            free=problem.order == "free",
-            recompute=problem.recompute,
-            effort=10**6 * problem.effort / OPS_PER_UNIT,
-        )
 
 
 def ways_of(problem: Problem, watch: Callable[[int | None, int], bool]) -> list[Way]:

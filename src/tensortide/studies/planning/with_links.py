@@ -19,8 +19,9 @@ from tensortide.studies.planning.problem import Problem
 from tensortide.studies.planning.recomputation import RECORDED, any_order, without_links
 from tensortide.studies.planning.ways import Way, ways_of
 
-WITHOUT, PARTS = 0.3, 0.4
-"""Shares of the limit that is left: for the plan without transfers, then for ways that do not include all."""
+MOVING, WITHOUT, PARTS = 0.8, 0.3, 0.4
+"""Shares of the limit that is left: for moves alone, half of it over all links; for the plan without transfers; then
+for ways that do not include all."""
 
 
 def with_links(problem: Problem) -> Planned:
@@ -66,16 +67,29 @@ class _Search:
         """Search from plans whose ops run for the first time in ``order``; returns the plan without transfers, which
         ``find`` finds."""
         fits = self.problem.least.nbytes <= self.problem.budget_bytes
-        self.whole.search.is_patient = True
-        for way in (self.whole, *self.parts) if fits else ():
-            self._try(way, partial(way.first, order, called))
-        self.whole.search.is_patient = False
+        if fits:
+            self._first(order, called)
         without = self._without(find)
         for number, way in enumerate(self.ways if fits else ()):
             left = len(self.ways) - 1 - number
             way.search.limit = self.problem.limit.part(PARTS / (PARTS + left))
             self._try(way, partial(self._improve, way, self.ways[:number]))
         return without
+
+    def _first(self, order: Sequence[int], called: str) -> None:
+        """Look for first plans: by moves alone, over all links before some of them; then with recomputation, too."""
+        moving = [way for way in reversed(self.ways) if not way.problem.recompute]
+        moving[0].search.is_patient = True
+        for number, way in enumerate(moving):
+            way.search.limit = self.problem.limit.part(MOVING / (2 + number))
+            self._try(way, partial(way.first, order, called))
+            moving[0].take(way.search.best)
+        moving[0].search.is_patient = False
+        self.whole.take(moving[0].search.best)
+        for way in reversed(self.ways):
+            if way.problem.recompute and not self.whole.is_at_best:
+                way.search.limit = self.problem.limit
+                self._try(way, partial(way.first, order, called))
 
     def _improve(self, way: Way, smaller: Iterable[Way]) -> None:
         for other in smaller:

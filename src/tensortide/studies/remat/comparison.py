@@ -8,13 +8,14 @@ given what it takes for the replay to fit.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
-from tensortide.errors import PlanError
+from tensortide.errors import BudgetInfeasible, PlanError, RunError
 from tensortide.executors import SERIAL, Where, run_all
 from tensortide.plans import Compute, Lane, Plan, in_order
 from tensortide.plans.checkpointing.optimum import TIME_LIMIT_S, optimum, rounded
@@ -34,6 +35,7 @@ from tensortide.studies.planning.partitioner import NAME as PARTITIONER
 from tensortide.studies.planning.partitioner import sequences
 from tensortide.studies.remat.contenders import contenders, why_no_program, within
 from tensortide.studies.remat.results import Step
+from tensortide.units import format_bytes
 
 if TYPE_CHECKING:
     from tensortide.plans.checkpointing.stages import StaticPlan
@@ -177,6 +179,23 @@ def compare(
     )
 
 
+def optimum_plan(subject: Subject, budget_bytes: int, time_s: float) -> Plan:
+    """Checkmate's optimum within ``budget_bytes``, or the best found in ``time_s`` seconds.
+
+    Raises PlanError for a step that is too long for it, BudgetInfeasible if there is no plan, and RunError if none was
+    found in time.
+    """
+    contest = _Contest(subject, (), "eager", math.inf)
+    if reason := why_no_program(contest.nodes):
+        raise PlanError(f"{OPTIMUM} does not plan this step: {reason}")
+    made, entry = contest.planned(OPTIMUM, budget_bytes, _Limits(time_s, None))
+    if made is None:
+        if entry.verdict == "infeasible":
+            raise BudgetInfeasible(f"there is no plan of {OPTIMUM} within {format_bytes(budget_bytes)}")
+        raise RunError(f"no plan of {OPTIMUM} within {format_bytes(budget_bytes)} was found in {time_s:g} s")
+    return to_plan(made, contest.nodes, contest.graph, contest.device)
+
+
 class _Limits(NamedTuple):
     """Limits of a sweep, of a search and of a relaxation each."""
 
@@ -212,7 +231,7 @@ class _Contest:
         """The result of ``trial`` by itself."""
         budget = self.budgets[trial.budget][0]
         if trial.limits is not None:
-            return self._planned(trial.name, budget, budget + self._offset, trial.limits)
+            return self.planned(trial.name, budget, trial.limits)[1]
         run = play(self.simulator, trial.name, budget, overhead_limit=self.limit)[0]
         return Entry(verdict=run.status, point=self._ran(run) if run.status == "ok" else None)
 
@@ -292,18 +311,19 @@ class _Contest:
         pooled = [_pooled(entry, points, budget) for entry, (budget, _) in zip(entries, self.budgets, strict=True)]
         return self._made(name, "program", points, pooled)
 
-    def _planned(self, name: str, budget: int, given: int, limits: _Limits) -> Entry:
-        """Ask for a plan within ``given``, and for one within less as long as the replay exceeds ``budget``."""
+    def planned(self, name: str, budget: int, limits: _Limits) -> tuple[StaticPlan | None, Entry]:
+        """Ask for a plan within ``budget``, and for one within less as long as the replay exceeds it."""
+        given = budget + self._offset
         for _ in range(ATTEMPTS):
             made, bound_ns, verdict = self._solved(name, given, limits)
             bound = None if bound_ns is None else self._overhead(bound_ns + self.nodes.fixed_ns)
             if made is None:
-                return Entry(verdict=verdict, planner_bytes=given, bound=bound)
+                return None, Entry(verdict=verdict, planner_bytes=given, bound=bound)
             point = self.played(made)
             if point.peak_bytes <= budget:
-                return Entry(verdict="ok", point=point, planner_bytes=given, bound=bound)
+                return made, Entry(verdict="ok", point=point, planner_bytes=given, bound=bound)
             given = min(given, made.peak_bytes) - (point.peak_bytes - budget)
-        return Entry(verdict="no fit", planner_bytes=given)
+        return None, Entry(verdict="no fit", planner_bytes=given)
 
     def _solved(self, name: str, given: int, limits: _Limits) -> tuple[StaticPlan | None, int | None, Verdict]:
         if name == ROUNDING:

@@ -35,6 +35,7 @@ from tensortide.targets.requests import TARGET, TimedRequest
 
 BUDGETS = "Budgets: ratios of the peak, sizes, or ranges FROM:TO:STEP of them (0.9,0.5, 80%, 8GiB:2GiB:1GiB; default: "
 POLICIES = "Policies, separated by commas: lru, dtr-eq, FILE.py:NAME, ...; random is played with ten seeds (default: "
+NAMES = "Names of the steps in tables and figures, separated by commas (default: those of the targets)."
 COMPAT = "Play by the rules of DTR's own simulator, to the byte (docs/remat.md)."
 RUNS = "runs.jsonl"
 """The file of finished runs in the folder of all figures."""
@@ -90,18 +91,16 @@ class PlayedRequest(TimedRequest):
         """The step of ``target``."""
         return recorded_step(target, self, say, compat=self.compat)
 
-    def subject(self, target: str, recording: Recording, *, settings: bool = True) -> Subject:
-        """The step of ``target``, which is named after it, and its ``settings``."""
-        name = " ".join([name_of(target), *(self.capture.set if settings else ())])
+    def subject(self, name: str, recording: Recording) -> Subject:
+        """The step of ``recording``, under a name."""
         return Subject(name, recording, compat=self.compat, device=self.capture.device or "")
 
-
-def name_of(target: str) -> str:
-    """Name a target in tables and figures."""
-    name = target.rpartition("/")[2]
-    for suffix in (".gz", ".log", ".jsonl", ".tide"):
-        name = name.removesuffix(suffix)
-    return name
+    def name(self, target: str, *, settings: bool = True) -> str:
+        """Name a target in tables and figures, with its ``settings``."""
+        name = target.rpartition("/")[2]
+        for suffix in (".gz", ".log", ".jsonl", ".tide"):
+            name = name.removesuffix(suffix)
+        return " ".join([name, *(self.capture.set if settings else ())])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -151,7 +150,8 @@ class ContendersRequest(Request):
 
 def answer_contenders(asked: ContendersRequest, say: Say = silent) -> tuple[Comparison, Graph]:
     """Plans made ahead and online policies on one step under the same budgets, and that step."""
-    subject = asked.step.subject(asked.target, _chain(asked) or asked.step.recording(asked.target, say))
+    recording = _chain(asked) or asked.step.recording(asked.target, say)
+    subject = asked.step.subject(asked.step.name(asked.target), recording)
     found = compare(
         subject,
         resolved(asked.budgets, subject.baseline_bytes),
@@ -209,12 +209,17 @@ class StepsRequest(Request):
         budgets("1.0:0.1")
     )
     limit: Limit = 2.0
+    names: Annotated[Sequence[str], Opt(NAMES, read=words, value="NAMES", group="Output")] = ()
     step: PlayedRequest = PlayedRequest()
 
     def subjects(self, say: Say = silent) -> list[Subject]:
-        """Read the steps."""
-        alone, step = len(self.targets) == 1, self.step
-        return [step.subject(target, step.recording(target, say), settings=alone) for target in self.targets]
+        """Read the steps. Raises RequestError unless each has a name, if any has."""
+        if self.names and len(self.names) != len(self.targets):
+            raise RequestError(f"--names takes a name for each of {len(self.targets)} targets, not {len(self.names)}")
+        alone = len(self.targets) == 1
+        names = self.names or [self.step.name(target, settings=alone) for target in self.targets]
+        recorded = (self.step.recording(target, say) for target in self.targets)
+        return [self.step.subject(name, recording) for name, recording in zip(names, recorded, strict=True)]
 
 
 class Experiment(NamedTuple):
@@ -296,11 +301,7 @@ class AccessesRequest(ExperimentRequest):
 
     policies: Annotated[
         Sequence[str], Opt(f"{POLICIES}dtr,dtr-eq,dtr-local).", read=words, common=True, value="POLICIES")
-    ] = (
-        "dtr",
-        "dtr-eq",
-        "dtr-local",
-    )
+    ] = words("dtr,dtr-eq,dtr-local")
     deallocation: Handling = "eager"
     KIND = "accesses"
 

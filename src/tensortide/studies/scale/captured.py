@@ -39,7 +39,7 @@ from tensortide.studies.scale.timeline import AfterPasses, step_timeline, with_s
 from tensortide.timelines.machines import peak_ns
 from tensortide.timelines.timeline import Timeline
 from tensortide.timing.catalogue import Device
-from tensortide.timing.collectives import Cluster
+from tensortide.timing.collectives import Nodes
 from tensortide.timing.estimate import Known, captured_elsewhere
 from tensortide.timing.estimates import Estimate, Provenance
 
@@ -104,14 +104,14 @@ class Captured:
             return ()
         return self._shared(group_sizes, self._shared(analyzed, self.graph), one.tensor)
 
-    def predict(self, one: Configuration, cluster: Cluster) -> ScalePrediction:
+    def predict(self, one: Configuration, nodes: Nodes) -> ScalePrediction:
         """Predict ``one``. Raises DegreesError if the step cannot be divided so."""
-        ranks, of_each = self._of(one, cluster)
+        ranks, of_each = self._of(one, nodes)
         stages = in_step(of_each)
-        line = timeline_of(self._play(one, cluster, ranks, stages))
+        line = timeline_of(self._play(one, nodes, ranks, stages))
         own = _after_passes(stages, one)
         slowest = max(own, key=_total_ns)
-        updated = transfers_ns(ranks, one, cluster, update=True)
+        updated = transfers_ns(ranks, one, nodes, update=True)
         total = line.makespan_ns + _total_ns(slowest) + updated
         late = _straggler_ns(total, one)
         made = _parts(total, line, stages, one, slowest, updated) | {"straggler": late}
@@ -127,18 +127,18 @@ class Captured:
         if one.recompute == "selective" and all(is_fused(self.graph, core) for core in attention_cores(self.graph)):
             yield "Attention is fused and keeps no scores: recomputing its core takes time and spares next to nothing."
 
-    def timeline(self, one: Configuration, cluster: Cluster) -> Timeline:
+    def timeline(self, one: Configuration, nodes: Nodes) -> Timeline:
         """The predicted step of ``with_shown_micro_batches(one)``."""
         one = with_shown_micro_batches(one)
-        ranks, of_each = self._of(one, cluster)
+        ranks, of_each = self._of(one, nodes)
         stages = in_step(of_each)
-        runs, own = self._play(one, cluster, ranks, stages), _after_passes(stages, one)
-        updated = transfers_ns(ranks, one, cluster, update=True)
+        runs, own = self._play(one, nodes, ranks, stages), _after_passes(stages, one)
+        updated = transfers_ns(ranks, one, nodes, update=True)
         late = _straggler_ns(max(run.end_ns for run in runs) + max(map(_total_ns, own)) + updated, one)
         common = [(RunKind.TRANSFER, updated), (RunKind.STRAGGLERS, late)]
         return step_timeline(one, runs, own, common, [stage.kept_bytes for stage in stages])
 
-    def _of(self, one: Configuration, cluster: Cluster) -> tuple[Ranks, tuple[tuple[Stage, ...], ...]]:
+    def _of(self, one: Configuration, nodes: Nodes) -> tuple[Ranks, tuple[tuple[Stage, ...], ...]]:
         """The step of each stage, divided and timed, for each rank whose experts are the fullest."""
         parts = self.batch // (one.data * one.micro_batch)
         degrees = replace(one.degrees, pipeline=one.pipeline * one.chunks, micro_batches=parts)  # of the captured batch
@@ -146,10 +146,10 @@ class Captured:
         several = self._divided.get(key)
         if several is None:
             several = self._divided[key] = self._fullest(degrees, one.recompute)
-        place = key, one.pipeline, cluster.name, one.overlap_data, one.gradient_as_bucket_view
+        place = key, one.pipeline, nodes.name, one.overlap_data, one.gradient_as_bucket_view
         stages = self._stages.get(place)
         if stages is None:
-            given = one, cluster, self.device, self.resolver, self._known
+            given = one, nodes, self.device, self.resolver, self._known
             stages = tuple(tuple(stage_of(graph, *given) for graph in ranks.graphs) for ranks in several)
             self._stages[place] = stages
         return several[0], stages
@@ -169,20 +169,20 @@ class Captured:
             self._whole[recompute] = recomputed(self.graph, recompute, self.plan)
         return per_rank(self._whole[recompute], degrees, shared=self._shared, expert_rank=expert)
 
-    def _play(self, one: Configuration, cluster: Cluster, ranks: Ranks, stages: Sequence[Stage]) -> list[Run]:
-        received = transfers_by_stage(ranks, one, cluster)
+    def _play(self, one: Configuration, nodes: Nodes, ranks: Ranks, stages: Sequence[Stage]) -> list[Run]:
+        received = transfers_by_stage(ranks, one, nodes)
         times = []
         for number, stage in enumerate(stages):
             times.append(StageTime(stage.forward_ns, stage.backward_ns, *received[number]))
         return play(one.schedule, times, one.pipeline, one.micro_batches, overlap=one.overlap_pipeline)
 
 
-def transfers_by_stage(ranks: Ranks, one: Configuration, cluster: Cluster) -> list[tuple[int, int]]:
+def transfers_by_stage(ranks: Ranks, one: Configuration, nodes: Nodes) -> list[tuple[int, int]]:
     """Nanoseconds that each stage takes to receive a micro-batch, forward and backward."""
     return [
         (
-            round(transfers_ns(ranks, one, cluster, target=number, forward=True)),
-            round(transfers_ns(ranks, one, cluster, target=number, forward=False)),
+            round(transfers_ns(ranks, one, nodes, target=number, forward=True)),
+            round(transfers_ns(ranks, one, nodes, target=number, forward=False)),
         )
         for number in range(len(ranks.graphs))
     ]

@@ -16,7 +16,7 @@ from tensortide.parallelism.pipelines import Run, RunKind, StageTime, play
 from tensortide.shown import Show
 from tensortide.studies.scale.timeline import step_timeline, with_shown_micro_batches
 from tensortide.timelines.timeline import Timeline
-from tensortide.timing.collectives import Cluster
+from tensortide.timing.collectives import Nodes
 from tensortide.timing.estimates import Estimate
 from tensortide.timing.rates import matrix_tflops
 
@@ -74,10 +74,10 @@ class Predictor(Protocol):
     def kv_groups(self, one: Configuration) -> Sequence[int]:
         """Sizes of sub-groups in which the tensor ranks of a configuration can share heads of keys and values."""
 
-    def predict(self, one: Configuration, cluster: Cluster) -> ScalePrediction:
+    def predict(self, one: Configuration, nodes: Nodes) -> ScalePrediction:
         """Predict a legal configuration. Raises DegreesError for one that only turns out not to be."""
 
-    def timeline(self, one: Configuration, cluster: Cluster) -> Timeline:
+    def timeline(self, one: Configuration, nodes: Nodes) -> Timeline:
         """The predicted step of ``with_shown_micro_batches(one)``; it ends when ``predict`` says that step ends."""
 
 
@@ -101,19 +101,19 @@ class ClosedForm:
         queries = self.shape.heads // self.shape.kv
         return (size,) if 1 < size < one.tensor and queries % size == 0 else ()
 
-    def predict(self, one: Configuration, cluster: Cluster) -> ScalePrediction:
-        made = predict_step(self.shape, one, cluster)
+    def predict(self, one: Configuration, nodes: Nodes) -> ScalePrediction:
+        made = predict_step(self.shape, one, nodes)
         flops = self.shape.flops(one.batch, causal=one.causal_half)
-        peak = matrix_tflops(cluster.device, one.dtype)
+        peak = matrix_tflops(nodes.device, one.dtype)
         assert peak is not None, "predict_step has found it"
         remarks = () if made.factor is None else (_MEASURED.format(made.factor),)
         return ScalePrediction(made.time, made.parts, made.memory._asdict(), flops / peak / 1e3, remarks)
 
-    def timeline(self, one: Configuration, cluster: Cluster) -> Timeline:
+    def timeline(self, one: Configuration, nodes: Nodes) -> Timeline:
         """The predicted step of ``with_shown_micro_batches(one)``: its pipeline, in the time of the closed form."""
         one = with_shown_micro_batches(one)
-        parts = predict_step(self.shape, one, cluster).parts
-        constants, (made, _) = shipped().constants, known_columns(Step(self.shape, one, cluster))
+        parts = predict_step(self.shape, one, nodes).parts
+        constants, (made, _) = shipped().constants, known_columns(Step(self.shape, one, nodes))
         forward, backward = stage_ns(constants, made)
         share = float((forward / (forward + backward))[0])
         runs = _played(one, parts, share, round(float(transfer_ns(constants, made)[0])))

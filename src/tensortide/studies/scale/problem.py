@@ -1,4 +1,4 @@
-"""A problem: a cluster and a batch, what of the configuration is given, and the candidates for the rest."""
+"""A problem: nodes and a batch, what of the configuration is given, and the candidates for the rest."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from tensortide.parallelism.degrees import zero_objections
 from tensortide.parallelism.pipelines import SCHEDULES
 from tensortide.parallelism.pipelines.schedules import with_chunks
 from tensortide.request import Opt, Request
-from tensortide.timing.collectives import Cluster
+from tensortide.timing.collectives import Nodes
 
 MICRO_BATCHES, FEW = (1, 2, 4, 8, 16), (1, 2, 4)
 """Micro-batches that are tried: so many samples, and so many parts of the batch of a replica."""
@@ -61,7 +61,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     """A question to the study.
 
     Args:
-        cluster: all of its devices take part.
+        nodes: all of its devices take part.
         base: everything that is not searched: batch, schedule, recomputation, ZeRO, overlap.
         degrees: those given; ``chunks`` of schedules that have several on a rank. Where ``kv_group`` is None, also the
             sub-groups that the workload has for a number of tensor ranks are tried.
@@ -72,7 +72,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
         DegreesError: what is given contradicts itself, whatever is searched.
     """
 
-    cluster: Cluster
+    nodes: Nodes
     base: Configuration
     degrees: DegreeRequest = DegreeRequest()
     memory_bytes: int | None = None
@@ -83,8 +83,8 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
         wrong = [*zero_objections(base.zero, base.zero_group, base.zero_group or 1, known(degrees.expert))]
         if degrees.chunks is not None:
             wrong += SCHEDULES[base.schedule].chunk_faults(degrees.chunks)
-        if not wrong and self.cluster.size % context:
-            wrong.append(f"devices / context = {self.cluster.size}/{context} is no whole number")
+        if not wrong and self.nodes.size % context:
+            wrong.append(f"devices / context = {self.nodes.size}/{context} is no whole number")
         if wrong:
             raise DegreesError("; ".join(wrong))
 
@@ -119,12 +119,12 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
                 groups = (0, *kv_groups(one)) if shared is None else (shared,)
                 yield from (replace(one, kv_group=size) for size in groups)
         if not found:
-            raise DegreesError(self._why_none(self.cluster.size // known(self.degrees.context)))
+            raise DegreesError(self._why_none(self.nodes.size // known(self.degrees.context)))
 
     def _degrees(self) -> Iterator[tuple[int, int, int, int]]:
         asked = self.degrees.data, self.degrees.tensor, self.degrees.pipeline
-        for context in _choices(self.degrees.context, self.cluster.size):
-            inner = self.cluster.size // context
+        for context in _choices(self.degrees.context, self.nodes.size):
+            inner = self.nodes.size // context
             for tensor, pipeline in product(divisors(inner), repeat=2):
                 data, rest = divmod(inner, tensor * pipeline)
                 given = zip(asked, (data, tensor, pipeline), strict=True)

@@ -26,13 +26,13 @@ from tensortide.studies.scale.predictors import ClosedForm, Predictor
 from tensortide.studies.scale.problem import DegreeRequest, Problem, known
 from tensortide.studies.scale.run import check_runnable, run_best
 from tensortide.studies.scale.study import Scale, scale
-from tensortide.targets.machines import machines_of, say_wiring
+from tensortide.targets.machines import cluster_in, machines_of, one_of, say_wiring
 from tensortide.targets.opening import graph_of
 from tensortide.targets.requests import TARGET, CaptureRequest, LinkRatesRequest, single_machine
 from tensortide.timelines.machines import split
 from tensortide.timing import DEFAULT_DEVICE
-from tensortide.timing.collectives import Cluster
-from tensortide.timing.collectives.cluster import NIC, unknown_rate
+from tensortide.timing.collectives import Nodes
+from tensortide.timing.collectives.nodes import NIC, unknown_rate
 from tensortide.units import parse_bytes
 
 LOG = logging.getLogger("tensortide")
@@ -184,16 +184,18 @@ class ScaleRequest(Request):
         return next(iter(self.capture.machines), DEFAULT_DEVICE)
 
     @property
-    def cluster(self) -> Cluster:
+    def nodes(self) -> Nodes:
         """The devices."""
         rates = self.links.rates
         found = machines_of(self.machine, rates=rates)
         if self.devices is None:
-            return found.cluster
+            return found.joined
+        if found.wired is not None:
+            raise RequestError(f"--devices goes with devices of the catalogue: {self.machine} has its own")
         if found.size == 1:
             where = rates.spread(found.device, self.devices)
         else:
-            where = rates.cluster(found.device, found.per_node, max(1, self.devices // found.per_node))
+            where = rates.nodes_of(found.device, found.per_node, max(1, self.devices // found.per_node))
         if where.size != self.devices:
             per = where.devices_per_node
             raise RequestError(f"--devices {self.devices}: devices / node = {self.devices}/{per} is no whole number")
@@ -213,9 +215,9 @@ class ScaleRequest(Request):
 
     def problem(self) -> Problem:
         """The question to the study. Raises DegreesError for degrees that contradict each other."""
-        where = self.cluster
+        where = self.nodes
         return Problem(
-            cluster=where,
+            nodes=where,
             base=self.base,
             degrees=self.degrees if self.steps is None else replace(self.degrees, tensor=1),
             memory_bytes=where.device.usable_bytes if self.memory is None else self.memory,
@@ -243,10 +245,12 @@ def answer(asked: ScaleRequest, search: Search = UNWATCHED) -> Scale:
     if asked.steps is not None:
         check_runnable(asked)
     problem = asked.problem()
-    say_wiring(problem.cluster)
-    if problem.cluster.nic is None:
-        why = unknown_rate(f"the NICs of {problem.cluster.device.name}", NIC)
-        LOG.info("scaling to several nodes is left out: %s", why)
+    asked.links.require_several(problem.nodes.size)
+    say_wiring(problem.nodes)
+    if problem.nodes.nic is None:
+        of_file = cluster_in(split(asked.machine)[1]) is not None
+        why = unknown_rate(f"the NICs of {problem.nodes.device.name}", NIC)
+        LOG.info("scaling to several nodes is left out: %s", f"{asked.machine} is one node" if of_file else why)
     predictor: Predictor
     if asked.model is not None:
         if missing := no_experts(known(asked.degrees.expert), asked.model):
@@ -268,7 +272,7 @@ def scale_and_run(asked: ScaleRequest) -> Scale:
 def _captured(asked: ScaleRequest, problem: Problem, say: Say) -> Captured:
     """The captured target."""
     plan = asked.strategy.plan
-    name = split(asked.machine)[1]
-    graph = unrolled(graph_of(asked.target, replace(asked.capture, machines=(name,)), say))
+    capture = replace(asked.capture, machines=(one_of(asked.machine),))
+    graph = unrolled(graph_of(asked.target, capture, say))
     batch, tokens = samples_of(graph), tokens_of(graph)
-    return Captured(graph, problem.cluster.device, batch=batch, tokens=tokens, resolver=resolver, plan=plan)
+    return Captured(graph, problem.nodes.device, batch=batch, tokens=tokens, resolver=resolver, plan=plan)

@@ -22,7 +22,7 @@ def check_runnable(asked: ScaleRequest) -> None:
     too many ranks."""
     from tensortide.run.placed.processes import check_ranks
 
-    degrees, strategy, ranks = asked.degrees, asked.strategy, asked.cluster.size
+    degrees, strategy, ranks = asked.degrees, asked.strategy, asked.nodes.size
     workload_of(asked.target)
     check_ranks(ranks)
     if asked.batch is not None:

@@ -23,7 +23,7 @@ from tensortide.timelines.data_parallel import exposed_after_ns, queued
 from tensortide.timelines.machines import with_times
 from tensortide.timelines.step import StepTimeline, step_timeline
 from tensortide.timing.catalogue import Device
-from tensortide.timing.collectives import COLLECTIVES, Cluster, predict_collective
+from tensortide.timing.collectives import COLLECTIVES, Nodes, predict_collective
 from tensortide.timing.collectives.constants import CONTENTION
 from tensortide.timing.estimate import Known, estimate
 from tensortide.timing.estimates import UNKNOWN, Estimate
@@ -88,37 +88,18 @@ class Stage(NamedTuple):
 def stage(
     graph: Graph,
     one: Configuration,
-    cluster: Cluster,
+    nodes: Nodes,
     device: Device,
     resolver: Resolver | None = None,
     known: Known | None = None,
 ) -> Stage:
-    """Time the Graph of one rank on ``cluster``; ``known``: as ``timing.estimate`` has it. Where communication of data
+    """Time the Graph of one rank on ``nodes``; ``known``: as ``timing.estimate`` has it. Where communication of data
     overlaps, keys and values of fused attention travel in a ring, beside its kernels."""
     durations = estimate(graph, device, resolver=resolver, known=known)
-    times: dict[int, Estimate] = {}
-    apart: dict[int, Estimate] = {}
-    within = dict.fromkeys(INSIDE.values(), 0.0)
-    between = 0.0
-    for op in graph:
-        if not moves_data(op.name):
-            continue
-        found = _collective(op, one, cluster)
-        group = group_of(op)
-        inside = (
-            group in INSIDE
-            or joins_stages(group)
-            or (group in DATA and op.phase is not Phase.OPTIMIZER and _repeats(op))
-        )
-        times[op.index] = found if inside else Estimate()
-        between += found.time_ns if joins_stages(group) else 0.0
-        if group in DATA and not inside:
-            apart[op.index] = found
+    times, apart = _collectives(graph, one, nodes)
+    between = sum((found.time_ns for index, found in times.items() if joins_stages(group_of(graph[index]))), 0.0)
     if one.overlap_data and one.context > 1:
         times |= beside_attention(graph, times, durations.ns, one.context)
-    for index, found in times.items():
-        if (group := group_of(graph[index])) in INSIDE and graph.ops[index].phase in _PASSES:
-            within[INSIDE[group]] += found.time_ns
     line = step_timeline(graph, with_times(durations, times), device)
     ends = [int(ns) for ns in line.run_start_ns + line.run_ns]
     last = _last_forward(graph)
@@ -137,7 +118,7 @@ def stage(
         update_ns=max(0, line.makespan_ns - backward),
         between_ns=between,
         again_ns=sum(again),
-        inside_ns=within,
+        inside_ns=_inside_ns(graph, times),
         buckets=buckets,
         after_ns=after,
         exchange=sum((*times.values(), *apart.values()), Estimate()),
@@ -150,6 +131,32 @@ def stage(
         kept_bytes=_kept_bytes(graph),
         library_bytes=library_bytes(graph),
     )
+
+
+def _collectives(graph: Graph, one: Configuration, nodes: Nodes) -> tuple[dict[int, Estimate], dict[int, Estimate]]:
+    """Times of the ops that communicate, 0 for those that the step does not wait for in their place; and, apart from
+    them, times of exchanges among ranks with the same parameters."""
+    times: dict[int, Estimate] = {}
+    apart: dict[int, Estimate] = {}
+    for op in graph:
+        if not moves_data(op.name):
+            continue
+        found, group = _collective(op, one, nodes), group_of(op)
+        repeats = group in DATA and op.phase is not Phase.OPTIMIZER and _repeats(op)
+        inside = group in INSIDE or joins_stages(group) or repeats
+        times[op.index] = found if inside else Estimate()
+        if group in DATA and not inside:
+            apart[op.index] = found
+    return times, apart
+
+
+def _inside_ns(graph: Graph, times: Mapping[int, Estimate]) -> dict[str, float]:
+    """Nanoseconds of collectives within both passes, by the part of the time that is theirs."""
+    found = dict.fromkeys(INSIDE.values(), 0.0)
+    for index, each in times.items():
+        if (group := group_of(graph[index])) in INSIDE and graph.ops[index].phase in _PASSES:
+            found[INSIDE[group]] += each.time_ns
+    return found
 
 
 def added_exchange_ns(found: Stage, one: Configuration) -> float:
@@ -179,7 +186,7 @@ def added_exchange_ns(found: Stage, one: Configuration) -> float:
 def transfers_ns(
     ranks: Ranks,
     one: Configuration,
-    cluster: Cluster,
+    nodes: Nodes,
     *,
     target: int | None = None,
     forward: bool = True,
@@ -194,8 +201,8 @@ def transfers_ns(
         )
         ends = [stage % one.pipeline * inner for stage in (each.source, each.target)]
         if phase and ends[0] != ends[1] and target in (None, each.target):
-            pair = _farthest(ends[0], ends[1], inner, cluster.devices_per_node)
-            found += predict_collective("send_recv", each.nbytes, pair, cluster).ns
+            pair = _farthest(ends[0], ends[1], inner, nodes.devices_per_node)
+            found += predict_collective("send_recv", each.nbytes, pair, nodes).ns
     return found
 
 
@@ -213,17 +220,17 @@ def _repeats(op: OpView) -> bool:
     return kind is None or not COLLECTIVES[kind].reduces
 
 
-def _collective(op: OpView, one: Configuration, cluster: Cluster) -> Estimate:
+def _collective(op: OpView, one: Configuration, nodes: Nodes) -> Estimate:
     """The time of a collective among the ranks of a group, beside the others of its kind: that of the slowest group."""
     kind, group = kind_of(op.name), group_of(op)
     if kind is None:
         return UNKNOWN
-    layouts = _layouts(one.degrees, cluster.devices_per_node, tied_stages(group)).get(group, ())
+    layouts = _layouts(one.degrees, nodes.devices_per_node, tied_stages(group)).get(group, ())
     if not layouts or len(layouts[0].ranks) < 2 or COLLECTIVES[kind].joins_two:
         return Estimate()
     nbytes, ranks = payload_bytes(op), len(layouts[0].ranks)
     whole = COLLECTIVES[kind].padded(nbytes, ranks)
-    found = [predict_collective(kind, whole, each.ranks, cluster, each.beside).estimate for each in layouts]
+    found = [predict_collective(kind, whole, each.ranks, nodes, each.beside).estimate for each in layouts]
     return max(found, key=lambda each: each.time_ns)
 
 

@@ -14,11 +14,12 @@ from msgspec.structs import replace
 from tensortide.errors import DegreesError, ExitStatus, PlanError
 from tensortide.executors import SERIAL, Where, run_all
 from tensortide.parallelism.closed.configuration import Configuration
+from tensortide.progress import detail
 from tensortide.shown import Show, Shown
 from tensortide.studies.scale.predictors import Predictor, ScalePrediction
 from tensortide.studies.scale.problem import Problem, divisors
 from tensortide.timelines.timeline import Timeline
-from tensortide.timing.collectives import Cluster
+from tensortide.timing.collectives import Nodes
 from tensortide.units import format_bytes, format_seconds
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ class Scale(Shown, msgspec.Struct, frozen=True, dict=True):
         """The rates of a configuration, to four digits, and its model FLOPs utilization."""
         if one.found is None:
             return None
-        price, device_ns = self.problem.price_per_hour, self.problem.cluster.size * one.found.step_ns
+        price, device_ns = self.problem.price_per_hour, self.problem.nodes.size * one.found.step_ns
         samples, tokens = one.configuration.batch, one.configuration.batch * self.tokens
         hours = device_ns / HOUR_NS / tokens * 1e9
         return Rates(
@@ -149,6 +150,8 @@ def scale(
     say(f"configuration 1 of {len(candidates):,}{aside}")
     for number, outcome in _outcomes(problem, predictor, candidates, where, stop):
         found[number] = outcome
+        if outcome.reason:
+            detail("skipped", f"{_degrees_text(outcome.configuration)}: {outcome.reason}")
         if best is None or _rank(outcome) < _rank(best):
             best = outcome
         if len(found) < len(candidates):
@@ -171,16 +174,18 @@ def scale(
         made,
         strong=_scaling(problem, predictor, one, stop, weak=False),
         weak=_scaling(problem, predictor, one, stop, weak=True),
-        timeline=predictor.timeline(one, problem.cluster),
+        timeline=predictor.timeline(one, problem.nodes),
     )
 
 
 def _best_so_far(best: Candidate) -> str:
     if best.reason or best.found is None:
         return "none fits yet"
-    one = best.configuration
-    degrees = f"data {one.data} x tensor {one.tensor} x pipeline {one.pipeline}, micro-batch {one.micro_batch}"
-    return f"best {format_seconds(best.found.time.time_ns / 1e9)} ({degrees})"
+    return f"best {format_seconds(best.found.time.time_ns / 1e9)} ({_degrees_text(best.configuration)})"
+
+
+def _degrees_text(one: Configuration) -> str:
+    return f"data {one.data} x tensor {one.tensor} x pipeline {one.pipeline}, micro-batch {one.micro_batch}"
 
 
 def _outcomes(
@@ -212,9 +217,9 @@ def _rank(one: Candidate) -> tuple[bool, bool, float]:
     return bool(one.reason), one.found is None, one.found.time.time_ns if one.found else 0.0
 
 
-def _outcome(problem: Problem, predictor: Predictor, one: Configuration, where: Cluster | None = None) -> Candidate:
-    """Predict or refuse ``one`` on the cluster of ``problem``, or on ``where``."""
-    on = where or problem.cluster
+def _outcome(problem: Problem, predictor: Predictor, one: Configuration, where: Nodes | None = None) -> Candidate:
+    """Predict or refuse ``one`` on the nodes of ``problem``, or on ``where``."""
+    on = where or problem.nodes
     if wrong := predictor.objections(one, on.size):
         return Candidate(one, None, "; ".join(wrong))
     try:
@@ -242,7 +247,7 @@ def _scaling(
         if stop():
             break
         batch = one.batch * data // one.data if weak else one.batch
-        where = resized(problem.cluster, data * one.devices // one.data)
+        where = resized(problem.nodes, data * one.devices // one.data)
         if where is None or (weak and one.batch * data % one.data):
             continue
         own = {one.micro_batch}
@@ -265,17 +270,14 @@ def _rounded(value: float) -> float:
     return float(f"{value:.4g}")
 
 
-def resized(cluster: Cluster, devices: int) -> Cluster | None:
-    """A cluster like ``cluster`` of ``devices``: part of a node, or whole nodes; None where they fill none, or where
+def resized(nodes: Nodes, devices: int) -> Nodes | None:
+    """Nodes like ``nodes``, of ``devices``: part of a node, or whole nodes; None where they fill none, or where
     nobody knows how to join several."""
-    per = cluster.devices_per_node
+    per = nodes.devices_per_node
     if devices >= per:
-        nodes, rest = divmod(devices, per)
-        if rest or (nodes > 1 and cluster.nic is None):
+        count, rest = divmod(devices, per)
+        if rest or (count > 1 and nodes.nic is None):
             return None
-        return replace(cluster, nodes=nodes, name=f"{nodes} x {per} {cluster.device.name}")
-    some = dict(list(cluster.node.devices.items())[:devices])
-    nics = max(1, cluster.nics * devices // per)
-    return replace(
-        cluster, node=replace(cluster.node, devices=some), nodes=1, nics=nics, name=f"{devices} {cluster.device.name}"
-    )
+        return replace(nodes, count=count, name=f"{count} x {per} {nodes.device.name}")
+    nics = max(1, nodes.nics * devices // per)
+    return replace(nodes, devices_per_node=devices, count=1, nics=nics, name=f"{devices} {nodes.device.name}")

@@ -18,7 +18,16 @@ from tensortide.recorder.script import Script
 from tensortide.request import Arg, Opt, Request, exclusive, needs
 from tensortide.shown import Shown
 from tensortide.targets.durations import captured_for, predicted_on, predicted_steps, timed, with_durations
-from tensortide.targets.machines import full_name, is_local, machines_of, require_distinct, say_wiring
+from tensortide.targets.machines import (
+    device_named,
+    full_name,
+    is_local,
+    machines_of,
+    one_of,
+    require_distinct,
+    say_wiring,
+    strict_name,
+)
 from tensortide.targets.opening import graph_of
 from tensortide.targets.requests import (
     TARGET,
@@ -31,7 +40,7 @@ from tensortide.targets.requests import (
     Top,
     single_machine,
 )
-from tensortide.timelines.machines import Machines, MachineStep, split
+from tensortide.timelines.machines import Machines, MachineStep
 from tensortide.timelines.step import Launch, StepTimeline, step_timeline
 from tensortide.timing import Device, Durations, device, save_durations
 from tensortide.timing.durations import SUFFIX
@@ -147,16 +156,16 @@ def _machines(asked: TimeRequest) -> list[Machines]:
     if ranks and (other := next((one for one in chosen if one.size not in (1, ranks)), None)):
         raise RequestError(f"--ranks {ranks} captures one of {ranks} processes; {other} has {other.size}")
     require_distinct(chosen)
-    asked.links.require_several(max((one.size for one in chosen), default=1))
+    asked.links.require_several(max([1, *(one.size for one in chosen)]), max([1, *(one.nodes for one in chosen)]))
     for one in chosen:
         if one.size > 1:
-            say_wiring(one.cluster)
+            say_wiring(one.joined)
     return chosen
 
 
 def _durations(asked: TimeRequest, chosen: Sequence[Machines], say: Say) -> tuple[Graph, Durations]:
     """The step, and its durations on the first machine."""
-    capture = replace(asked.capture, machines=tuple(full_name(split(one.text)[1]) for one in chosen[:1]))
+    capture = replace(asked.capture, machines=tuple(one_of(one.text) for one in chosen[:1]))
     if asked.how.recorded is not None:
         source = resolve(asked.how.recorded)
         if not isinstance(source, File) or not source.importer.has("step"):
@@ -208,8 +217,8 @@ def _measured_on(durations: Durations, machine: str, *, strict: bool) -> Device:
     """The device of that name; the CPU at hand with as many threads as ``durations`` were measured with."""
     found = durations.measurement.machine if durations.measurement is not None else None
     if found is None or not is_local(machine):
-        return machines_of(machine, strict=strict).device
+        return device_named(strict_name(machine) if strict else full_name(machine))
     from tensortide.profile.host import chosen_threads
 
     with chosen_threads(found.threads):
-        return machines_of(machine, strict=strict).device
+        return device_named(strict_name(machine) if strict else full_name(machine))

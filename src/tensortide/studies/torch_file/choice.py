@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import msgspec
 
-from tensortide.graph.model import within
+from tensortide.graph.module_paths import within
 from tensortide.recorder.torch_file import Part, source
 
 Kept: TypeAlias = tuple[str, str, int]

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, TypeAlias
 import numpy as np
 
 from tensortide.graph.effects import draws_random, only_allocates
-from tensortide.graph.model import Graph, Phase, within
+from tensortide.graph.model import Graph, Phase
+from tensortide.graph.module_paths import within
 from tensortide.memory.lifetimes import Residence, lifetimes, residences
 from tensortide.memory.workspace import workspace_bytes
 from tensortide.studies.torch_file.choice import Kept

@@ -10,7 +10,8 @@ from typing import Any
 import msgspec
 
 from tensortide.errors import PlanError, TensortideError
-from tensortide.graph.model import Graph, Phase, within
+from tensortide.graph.model import Graph, Phase
+from tensortide.graph.module_paths import within
 from tensortide.plans.events import play
 from tensortide.plans.instance import Instance, instance
 from tensortide.plans.model import Compute, Lane, Plan
@@ -29,7 +30,7 @@ from tensortide.studies.torch_file.regions import Modules, Refusal, Region
 from tensortide.studies.torch_file.result import Asked, Form, TorchFile
 from tensortide.studies.torch_file.search import Chosen, Search
 from tensortide.timelines import timeline
-from tensortide.timing.machine import Link
+from tensortide.timing.links import Link
 
 ROUNDS = 4
 """Captures of a form, each of a choice for a smaller budget than the one before."""

@@ -14,7 +14,7 @@ from tensortide.memory.lifetimes import Residence
 from tensortide.plans.model import Copy, Fetch, Offload, Plan
 from tensortide.studies.torch_file.choice import Choice, Moved, Saved, text
 from tensortide.studies.torch_file.levels import Levels
-from tensortide.timing.machine import Link
+from tensortide.timing.links import Link
 
 if TYPE_CHECKING:
     from tensortide.studies.torch_file.levels import Ints

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tensortide.graph.effects import draws_random, has_generator
-from tensortide.graph.model import OUTSIDE, Graph, Phase, within
+from tensortide.graph.model import OUTSIDE, Graph, Phase
+from tensortide.graph.module_paths import within
 from tensortide.memory.lifetimes import Residence, residences
 from tensortide.studies.torch_file.choice import Kept
 

@@ -16,7 +16,7 @@ from tensortide.recorder.changes import Change
 from tensortide.shown import Show, Shown
 from tensortide.studies.torch_file.choice import Choice
 from tensortide.studies.torch_file.regions import Refusal
-from tensortide.timing.machine import Link
+from tensortide.timing.links import Link
 
 Again = Callable[[Sequence[Change]], Graph]
 """Captures the step again, with these changes."""

@@ -9,8 +9,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from tensortide.graph.model import within
-from tensortide.graph.module_paths import pattern
+from tensortide.graph.module_paths import pattern, within
 from tensortide.studies.torch_file.levels import Levels, Variant
 from tensortide.studies.torch_file.regions import Modules, Region
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from fractions import Fraction
 from heapq import heappop, heappush
 from typing import NamedTuple, TypeAlias
@@ -12,13 +13,13 @@ from typing import NamedTuple, TypeAlias
 import msgspec
 
 from tensortide.errors import TensortideError
-from tensortide.timing.catalogue import Device
-from tensortide.timing.machine import Link
+from tensortide.timing.catalogue import CONTEXT_BYTES, Device
+from tensortide.timing.links import Link
 
 TYPICAL_BYTES = 1 << 20
 """Bytes of the transfer whose time chooses a route."""
 _Leaving: TypeAlias = tuple[int, int, int]
-"""A lane as a route takes it: its time, its number and its target."""
+"""A wire as a route takes it: its time, its number and its target."""
 
 
 class Tier(NamedTuple):
@@ -41,6 +42,38 @@ class ClusterDevice(msgspec.Struct, frozen=True):
     tiers: tuple[Tier, ...] = ()
     is_switch: bool = False
 
+    @property
+    def links(self) -> dict[str, Link]:
+        """The links to the tiers, by name; one that goes over another's is no faster than that."""
+        found: dict[str, Link] = {}
+        for link, over, _ in self.tiers:
+            out, back = link.bytes_per_s, link.in_bytes_per_s or link.bytes_per_s
+            if over:
+                out = min(out, found[over].bytes_per_s)
+                back = min(back, found[over].in_bytes_per_s or found[over].bytes_per_s)
+            found[link.name] = replace(link, bytes_per_s=out, in_bytes_per_s=back)
+        return found
+
+    def queue(self, tier: str) -> int | str:
+        """The queue of transfers to a ``tier``: that of the tier it is over, by name, or the number of its channel."""
+        tiers = {each.link.name: each for each in self.tiers}
+        while tiers[tier].over:
+            tier = tiers[tier].over
+        channel = tiers[tier].channel
+        return tier if channel is None else channel
+
+    @property
+    def as_row(self) -> Device:
+        """The row with the memory and the rate to the host that the cluster gives the device."""
+        row, changed = self.row, dict[str, float]()
+        if self.capacity_bytes is not None and self.capacity_bytes != row.usable_bytes:
+            changed["memory_gbytes"] = self.capacity_bytes / 1e9
+            if row.kind == "gpu":
+                changed["driver_gibytes"] = (self.capacity_bytes + CONTEXT_BYTES) / 2**30
+        if "host" in self.links:
+            changed["pcie_gbytes_per_s"] = float(self.links["host"].bytes_per_s) / 1e9
+        return msgspec.structs.replace(row, **changed) if changed else row
+
 
 class Channel(msgspec.Struct, frozen=True):
     """A carrier of transfers, first come, first served, of all links that name it. Its link's rate out is that from
@@ -58,7 +91,7 @@ class ClusterLink(msgspec.Struct, frozen=True, gc=False):
     channel: int
 
 
-class Lane(msgspec.Struct, frozen=True):
+class Wire(msgspec.Struct, frozen=True):
     """A link with its names and figures. ``inwards``: its rate is that of its channel's link back."""
 
     name: str
@@ -143,32 +176,32 @@ class Cluster(msgspec.Struct, frozen=True, dict=True):
                 )
 
     @functools.cached_property
-    def lanes(self) -> tuple[Lane, ...]:
+    def wires(self) -> tuple[Wire, ...]:
         """The links with what they say, in their order."""
         names = [device.name for device in self.devices]
         return tuple(
-            Lane(f"{names[a]} > {names[b]}", a, b, self.channels[channel].link, a > b)
+            Wire(f"{names[a]} > {names[b]}", a, b, self.channels[channel].link, a > b)
             for a, b, channel in ((one.source, one.target, one.channel) for one in self.links)
         )
 
     @functools.cached_property
     def queues(self) -> tuple[int, ...]:
-        """For each lane the queue that it waits in, that of its channel or of one direction of it; numbered by their
-        first lanes."""
+        """For each wire the queue that it waits in, that of its channel or of one direction of it; numbered by their
+        first wires."""
         keys = [(one.channel, self.channels[one.channel].duplex and one.source > one.target) for one in self.links]
         numbers = {key: number for number, key in enumerate(dict.fromkeys(keys))}
         return tuple(numbers[key] for key in keys)
 
     @functools.cached_property
     def routes(self) -> tuple[tuple[tuple[int, ...], ...], ...]:
-        """From each device to each other the lanes that a transfer takes one after the other: the fastest for 1 MiB, of
-        equal ones that of fewer lanes."""
+        """From each device to each other the wires that a transfer takes one after the other: the fastest for 1 MiB, of
+        equal ones that of fewer wires."""
         leaving: list[list[_Leaving]] = [[] for _ in self.devices]
         into = [-1] * len(self.devices)
-        for number, lane in enumerate(self.lanes):
-            ns = lane.transfer_ns(TYPICAL_BYTES)
-            leaving[lane.source].append((ns, number, lane.target))
-            into[lane.target] = ns if into[lane.target] < 0 else min(into[lane.target], ns)
+        for number, wire in enumerate(self.wires):
+            ns = wire.transfer_ns(TYPICAL_BYTES)
+            leaving[wire.source].append((ns, number, wire.target))
+            into[wire.target] = ns if into[wire.target] < 0 else min(into[wire.target], ns)
         return tuple(_ways(source, leaving, into) for source in range(len(self.devices)))
 
     def first_of(self, kind: str) -> int | None:
@@ -195,10 +228,10 @@ def _reached(count: int, ways: Sequence[tuple[int, int]]) -> set[int]:
 
 
 def _ways(source: int, leaving: Sequence[Sequence[_Leaving]], into: Sequence[int]) -> tuple[tuple[int, ...], ...]:
-    """The fastest way from ``source`` to each device; ``into``: the least time of a lane that arrives at each.
+    """The fastest way from ``source`` to each device; ``into``: the least time of a wire that arrives at each.
 
-    A lane between both that takes no longer than the quickest lane out of ``source`` and the quickest one into the
-    target needs no search: any other way has both, and more lanes.
+    A wire between both that takes no longer than the quickest wire out of ``source`` and the quickest one into the
+    target needs no search: any other way has both, and more wires.
     """
     count = len(leaving)
     direct: dict[int, tuple[int, int]] = {}

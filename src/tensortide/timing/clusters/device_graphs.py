@@ -18,7 +18,7 @@ from tensortide.file_faults import reader
 from tensortide.timing.catalogue import Device
 from tensortide.timing.clusters.cluster import Channel, Cluster, ClusterDevice, ClusterLink
 from tensortide.timing.json_file import read_json
-from tensortide.timing.machine import LONGEST_LATENCY_NS, SLOWEST, Link
+from tensortide.timing.links import LONGEST_LATENCY_NS, SLOWEST, Link
 
 _MOST_GB = 1e9
 """Memory of a device, at most: bytes stay below 2**63."""

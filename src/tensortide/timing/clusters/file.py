@@ -15,7 +15,6 @@ from __future__ import annotations
 import functools
 import itertools
 import os
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -32,8 +31,8 @@ from tensortide.timing.catalogue import Device, named
 from tensortide.timing.clusters.cluster import Channel, Cluster, ClusterDevice, ClusterLink, Tier
 from tensortide.timing.clusters.device_graphs import read_device_graph
 from tensortide.timing.json_file import read_json
-from tensortide.timing.machine import LONGEST_LATENCY_NS, SLOWEST, Link
-from tensortide.timing.machine import link as link_called
+from tensortide.timing.links import LONGEST_LATENCY_NS, SLOWEST, Link
+from tensortide.timing.links import link as link_called
 from tensortide.timing.own import KEYS, described
 
 _WILD = frozenset("*?[")
@@ -80,7 +79,7 @@ class _FileLink(msgspec.Struct, frozen=True):
     between: tuple[str, ...]
     link: str | _Figures | None = None
     channel: str | None = None
-    duplex: bool = True
+    duplex: bool | None = None
     one_way: bool = False
     beside: bool = False
 
@@ -149,14 +148,13 @@ def within(place: str) -> Iterator[None]:
 
 
 def _cluster(file: _File, name: str, row_of: RowOf) -> Cluster:
-    channels: list[Channel] = []
+    channels, numbers = list[Channel](), dict[str, int]()
     for number, given in enumerate(file.channels):
         with within(f"channels[{number}]"):
             channels.append(Channel(_link(given.link), given.duplex))
-    numbers = {given.name: number for number, given in enumerate(file.channels)}
-    if twice := [each for each, times in Counter(given.name for given in file.channels).items() if times > 1]:
-        raise TensortideError(f"two channels have the name {twice[0]!r}: give each its own")
-    devices: list[ClusterDevice] = []
+            if not given.name or numbers.setdefault(given.name, number) != number:
+                raise TensortideError(f"the name is {given.name!r}: give each channel one of its own")
+    devices, called = list[ClusterDevice](), dict[str, int]()
     found = functools.cache(row_of)  # the catalogue is searched once for each name
     for number, entry in enumerate(file.devices):
         with within(f"devices[{number}]"):
@@ -164,27 +162,43 @@ def _cluster(file: _File, name: str, row_of: RowOf) -> Cluster:
             for place, behind in enumerate(entry.tiers):
                 with within(f"tiers[{place}]"):
                     tiers.append(_tier(behind, tiers, numbers, channels))
-            devices += _entry(entry, devices, found, tuple(tiers))
-    links: list[ClusterLink] = []
-    names, taken = Names([each.name for each in devices]), set[tuple[int, int]]()
+            for each in _entry(entry, devices, found, tuple(tiers)):
+                devices.append(each)
+                if (other := called.setdefault(each.name, number)) != number:
+                    raise TensortideError(f"devices[{other}] has the name {each.name!r}, too: give each its own")
+    links = _links(file, Names([*called]), numbers, channels)
+    used = {each.channel for each in links} | {tier.channel for device in devices for tier in device.tiers}
+    for channel, number in numbers.items():
+        if number not in used:
+            raise TensortideError(f"channels[{number}]: no link or tier takes {channel!r}: leave it out")
+    with within("devices"):
+        return Cluster(name, tuple(devices), tuple(links), tuple(channels))
+
+
+def _links(file: _File, names: Names, numbers: dict[str, int], channels: list[Channel]) -> list[ClusterLink]:
+    """The links; those that have a channel of their own add it to ``channels``."""
+    links, taken = list[ClusterLink](), set[tuple[int, int]]()
     made = functools.cache(_both)
     for number, each in enumerate(file.links):
+        before = len(links)
         with within(f"links[{number}]"):
             carrier = _carrier(each, numbers, made)
             pairs = list(names.pairs(each.between, "between"))
             if not pairs:
                 raise TensortideError(f"between {', '.join(each.between) or 'nothing'} lie no two devices")
-        for a, b in pairs:
-            ways = [(a, b)] if each.one_way else [(a, b), (b, a)]
-            if not each.beside:
-                ways = [way for way in ways if way not in taken]
-                taken.update(ways)
-            if not ways:
-                continue
-            links += (ClusterLink(*way, carrier if isinstance(carrier, int) else len(channels)) for way in ways)
-            if not isinstance(carrier, int):
-                channels.append(carrier[a > b])
-    return Cluster(name, tuple(devices), tuple(links), tuple(channels))
+            for a, b in pairs:
+                ways = [(a, b)] if each.one_way else [(a, b), (b, a)]
+                if not each.beside:
+                    ways = [way for way in ways if way not in taken]
+                    taken.update(ways)
+                if not ways:
+                    continue
+                links += (ClusterLink(*way, carrier if isinstance(carrier, int) else len(channels)) for way in ways)
+                if not isinstance(carrier, int):
+                    channels.append(carrier[a > b])
+            if len(links) == before:
+                raise TensortideError("entries before it join all its pairs: move it up, or make it 'beside'")
+    return links
 
 
 def _entry(
@@ -194,8 +208,10 @@ def _entry(
     if not 0 < entry.count <= MOST_DEVICES - len(before):
         raise TensortideError(f"the count {entry.count}: a cluster has at least one device, and {MOST_DEVICES} at most")
     switch = entry.device == SWITCH.name
+    if switch and (entry.memory_bytes is not None or entry.tiers):
+        raise TensortideError("a switch keeps nothing: leave out memory_bytes and tiers")
     row = SWITCH if switch else row_of(entry.device) if isinstance(entry.device, str) else described(entry.device)
-    memory = row.usable_bytes if entry.memory_bytes is None else _bytes("memory_bytes", entry.memory_bytes)
+    memory = row.usable_bytes if entry.memory_bytes is None else _bytes("memory_bytes", entry.memory_bytes, least=1)
     base = entry.name or ("switch" if switch else row.kind)
     if entry.name and entry.count == 1:
         return iter([ClusterDevice(base, row, memory, tiers, switch)])
@@ -222,9 +238,9 @@ def _tier(given: _FileTier, before: Sequence[Tier], numbers: dict[str, int], cha
     return Tier(replace(link, name=given.name, capacity_bytes=capacity), given.over, channel)
 
 
-def _bytes(key: str, value: float) -> int:
-    if not 0 <= value < 2**63:
-        raise TensortideError(f"{key} is {value:g}: it is 0 or more, and less than 2**63")
+def _bytes(key: str, value: float, least: int = 0) -> int:
+    if not least <= value < 2**63:
+        raise TensortideError(f"{key} is {value:g}: it is {least} or more, and less than 2**63")
     return int(value)
 
 
@@ -233,10 +249,16 @@ def _carrier(
 ) -> int | tuple[Channel, Channel]:
     """The number of the channel that the links of an entry share, or the one that each has of its own: to a higher
     number of a device, and to a lower one."""
+    if each.one_way and isinstance(each.link, _Figures) and each.link.back_bytes_per_s is not None:
+        raise TensortideError("no bytes go back over a link that is one_way: leave out back_bytes_per_s")
+    if each.one_way and each.duplex is not None:
+        raise TensortideError("a link that is one_way has one direction: leave out duplex")
     if each.link is not None and each.channel is None:
-        return made(each.link, each.duplex)
+        return made(each.link, each.duplex is not False)
     if each.channel is None or each.link is not None:
         raise TensortideError("it takes either 'link', one for each pair, or 'channel', one that all pairs share")
+    if each.duplex is not None:
+        raise TensortideError(f"duplex goes with 'link'; that of {each.channel!r} stands in 'channels'")
     return _numbered(each.channel, numbers)
 
 

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 from tensortide.graph.collectives import COLLECTIVES, Collective
-from tensortide.timing.collectives.cluster import Cluster, cluster
+from tensortide.timing.collectives.nodes import Nodes, nodes_of
 from tensortide.timing.collectives.predict import CollectivePrediction, collective, predict_collective
 from tensortide.timing.collectives.sweep import Sweep, sweep
 
 __all__ = [
     "COLLECTIVES",
-    "Cluster",
     "Collective",
     "CollectivePrediction",
+    "Nodes",
     "Sweep",
-    "cluster",
     "collective",
+    "nodes_of",
     "predict_collective",
     "sweep",
 ]

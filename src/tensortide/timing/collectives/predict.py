@@ -9,9 +9,9 @@ from tensortide.errors import TensortideError
 from tensortide.graph.collectives import Collective
 from tensortide.graph.communication import kind
 from tensortide.timing.collectives.bound import bound
-from tensortide.timing.collectives.cluster import Cluster, Group, group
 from tensortide.timing.collectives.constants import constants_of, pool_of
 from tensortide.timing.collectives.hierarchy import across, rate_of, within
+from tensortide.timing.collectives.nodes import Group, Nodes, group
 from tensortide.timing.estimates import Estimate, Provenance
 from tensortide.timing.intervals import FLOOR_MEASURED, WIDE
 from tensortide.units import whole
@@ -44,16 +44,16 @@ class CollectivePrediction(NamedTuple):
 
 
 def collective(
-    name: str, nbytes: int, ranks: int | Sequence[int], cluster: Cluster, beside: Iterable[Sequence[int]] = ()
+    name: str, nbytes: int, ranks: int | Sequence[int], nodes: Nodes, beside: Iterable[Sequence[int]] = ()
 ) -> Estimate:
     """The device time of a collective as a value that adds; arguments and errors as ``predict_collective``."""
-    return predict_collective(name, nbytes, ranks, cluster, beside).estimate
+    return predict_collective(name, nbytes, ranks, nodes, beside).estimate
 
 
 def predict_collective(
-    name: str, nbytes: int, ranks: int | Sequence[int], cluster: Cluster, beside: Iterable[Sequence[int]] = ()
+    name: str, nbytes: int, ranks: int | Sequence[int], nodes: Nodes, beside: Iterable[Sequence[int]] = ()
 ) -> CollectivePrediction:
-    """Predict a collective of ``nbytes`` (total) among ``ranks`` of ``cluster``.
+    """Predict a collective of ``nbytes`` (total) among ``ranks`` of ``nodes``.
 
     Args:
         name: a collective, as any source calls it (``graph.communication.find``).
@@ -63,29 +63,29 @@ def predict_collective(
 
     Raises:
         TensortideError: unknown kind, sizes or ranks that are no whole numbers, negative bytes, bytes that the ranks do
-            not divide evenly, or a group that the cluster does not have.
+            not divide evenly, or a group that the nodes do not have.
 
     Examples:
-        >>> from tensortide.timing.collectives.cluster import cluster
-        >>> predict_collective("all_reduce", 2**28, 8, cluster("H100-SXM-80GB")).provenance.name
+        >>> from tensortide.timing.collectives.nodes import nodes_of
+        >>> predict_collective("all_reduce", 2**28, 8, nodes_of("H100-SXM-80GB")).provenance.name
         'INTERPOLATED'
     """
     row, nbytes = kind(name), whole(nbytes, f"{name} of {{}} bytes", 0)
     if not isinstance(ranks, Sequence):
         ranks = whole(ranks, f"{name} among {{}} ranks", 1)
-    found = group(ranks, cluster, beside)
+    found = group(ranks, nodes, beside)
     if row.divided and nbytes % found.ranks:
         raise TensortideError(f"{name} of {nbytes} bytes in total: {found.ranks} ranks do not divide them evenly")
     if row.joins_two and found.ranks > 2:
         raise TensortideError(f"{name} among {found.ranks} ranks: it joins two")
     if found.ranks == 1:
         return CollectivePrediction(row.name, nbytes, 1, 0.0, 0.0, 0.0, Provenance.MEASURED, "none", "bound", 0.0)
-    return _predict(row, nbytes, found, cluster)
+    return _predict(row, nbytes, found, nodes)
 
 
-def _predict(row: Collective, nbytes: int, group: Group, cluster: Cluster) -> CollectivePrediction:
+def _predict(row: Collective, nbytes: int, group: Group, nodes: Nodes) -> CollectivePrediction:
     rung = _within_node if group.nodes == 1 else _between_nodes
-    ns, half, provenance, algorithm, model = rung(row, nbytes, group, cluster)
+    ns, half, provenance, algorithm, model = rung(row, nbytes, group, nodes)
     busbw = row.phi(group.ranks) * nbytes / ns
     return CollectivePrediction(row.name, nbytes, group.ranks, ns, *half, provenance, algorithm, model, busbw)
 
@@ -93,13 +93,13 @@ def _predict(row: Collective, nbytes: int, group: Group, cluster: Cluster) -> Co
 _Rung = tuple[float, tuple[float, float], Provenance, str, str]
 
 
-def _within_node(row: Collective, nbytes: int, group: Group, cluster: Cluster) -> _Rung:
-    ranks, rate, on, link = group.ranks, rate_of(group.link), cluster.device, group.link
-    swept = cluster.sweeps[row.name].ns(ranks, nbytes) if row.name in cluster.sweeps else None
+def _within_node(row: Collective, nbytes: int, group: Group, nodes: Nodes) -> _Rung:
+    ranks, rate, on, link = group.ranks, rate_of(group.link), nodes.device, group.link
+    swept = nodes.sweeps[row.name].ns(ranks, nbytes) if row.name in nodes.sweeps else None
     if swept is not None:
-        known = cluster.sweeps[row.name].measured(ranks, nbytes)
+        known = nodes.sweeps[row.name].measured(ranks, nbytes)
         provenance = Provenance.MEASURED if known else Provenance.INTERPOLATED
-        near = pool_of(link.name, "swept" if ranks in cluster.sweeps[row.name].by_ranks else "interpolated").of(swept)
+        near = pool_of(link.name, "swept" if ranks in nodes.sweeps[row.name].by_ranks else "interpolated").of(swept)
         widths = (FLOOR_MEASURED, FLOOR_MEASURED) if known else (near.below, near.above)
         return swept, widths, provenance, "as measured", "sweep"
     constants = constants_of(row, on, link.name)
@@ -114,8 +114,8 @@ def _within_node(row: Collective, nbytes: int, group: Group, cluster: Cluster) -
     return ns, (half.below, half.above), provenance, "as measured", "constants"
 
 
-def _between_nodes(row: Collective, nbytes: int, group: Group, cluster: Cluster) -> _Rung:
+def _between_nodes(row: Collective, nbytes: int, group: Group, nodes: Nodes) -> _Rung:
     """No sweep between nodes of more than 16 devices is public: constants of one network, and wide intervals."""
-    way = across(row, nbytes, group, cluster)
-    provenance = Provenance.EXTRAPOLATED if within(row, cluster, group.link).count else Provenance.PHYSICS
+    way = across(row, nbytes, group, nodes)
+    provenance = Provenance.EXTRAPOLATED if within(row, nodes, group.link).count else Provenance.PHYSICS
     return way.ns, (WIDE.all.below, WIDE.all.above), provenance, way.algorithm, "hierarchy"

@@ -13,7 +13,7 @@ from typing import NamedTuple
 
 from tensortide.errors import TensortideError
 from tensortide.timing.catalogue import Device
-from tensortide.timing.machine import Link
+from tensortide.timing.links import Link
 from tensortide.timing.paleo.layers import Layer
 from tensortide.timing.paleo.nets import Net
 from tensortide.timing.paleo.parts import BYTES

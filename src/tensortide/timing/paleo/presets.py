@@ -13,7 +13,7 @@ from typing import NamedTuple, TypeVar
 
 from tensortide.errors import TensortideError
 from tensortide.timing.catalogue import Device
-from tensortide.timing.machine import Link
+from tensortide.timing.links import Link
 
 Preset = TypeVar("Preset")
 

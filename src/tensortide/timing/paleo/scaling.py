@@ -12,7 +12,7 @@ from typing import Literal, NamedTuple
 from tensortide.errors import TensortideError
 from tensortide.graph.collectives import doublings
 from tensortide.timing.catalogue import Device
-from tensortide.timing.machine import Link
+from tensortide.timing.links import Link
 from tensortide.timing.paleo.nets import Net
 from tensortide.timing.paleo.parts import BYTES
 from tensortide.timing.paleo.presets import Platform, find_network, find_platform

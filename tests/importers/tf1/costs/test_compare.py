@@ -15,6 +15,7 @@ from tensortide.expr import Expr, total
 from tensortide.importers.tf1.catamount import Reason, compare
 from tests.conftest import ROOT
 from tests.importers.tf1.costs.files import step, theirs
+from tests.marks import some_slow
 
 GRAPHS = ("simple_while", "dynamic_rnn_with_backprop", "word2vec", "word_lm", "resnet18", "bert_cased_L12")
 
@@ -31,7 +32,7 @@ def change(reference: Path, name: str, quantity: str, reason: Reason, **setting:
     return expr.evaluate({**found.theirs.symbols, **found.ours.symbols, **setting})
 
 
-@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("name", some_slow(GRAPHS, ["bert_cased_L12", "resnet18"]))
 def test_changes_sum_to_the_difference_and_types_that_differ_say_why(reference: Path, name: str) -> None:
     """By reason and by type, as expressions."""
     found = compared(reference, name)

@@ -15,6 +15,7 @@ from tensortide.graph.sizes import known_sizes
 from tensortide.importers.tf1.load import import_graph
 from tensortide.memory import footprint_bytes
 from tests.importers.tf1.costs.files import graph_file, step
+from tests.marks import some_slow
 
 GRAPHS = (
     "simple_while", "simple_example", "static_unroll", "dynamic_rnn", "dynamic_rnn_with_backprop", "word2vec",
@@ -74,7 +75,7 @@ def test_every_op_has_a_rule(reference: Path, name: str) -> None:
     assert found.coverage.complete, found.coverage.line()
 
 
-@pytest.mark.parametrize("name", GRAPHS)
+@pytest.mark.parametrize("name", some_slow(GRAPHS, ["bert_cased_L12", "resnet18"]))
 def test_rows_times_trips_are_the_totals(reference: Path, name: str) -> None:
     """As expressions; and their values are the integers."""
     imported = step(reference, name)

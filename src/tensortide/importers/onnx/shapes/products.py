@@ -6,7 +6,7 @@ import re
 
 from tensortide.importers.onnx.read import DTYPES
 from tensortide.importers.onnx.shapes.base import Call, like, shape
-from tensortide.importers.onnx.value import Spec, Value
+from tensortide.importers.onnx.value import Spec
 
 
 def matmul_shape(call: Call, a: tuple[int, ...], b: tuple[int, ...]) -> tuple[int, ...]:
@@ -160,8 +160,3 @@ def dequantize(call: Call) -> list[Spec]:
 def dynamic(call: Call) -> list[Spec]:
     """Integers, and the scale and zero point found for them."""
     return [like(call.x(), dtype="uint8"), Spec((), "float32"), Spec((), "uint8")]
-
-
-def heads_of(value: Value, heads: int) -> tuple[int, int]:
-    """Return the number of tokens and the size of a head of (batch, tokens, width) or (batch, heads, tokens, size)."""
-    return (value.shape[2], value.shape[3]) if value.rank == 4 else (value.shape[1], value.shape[2] // heads)

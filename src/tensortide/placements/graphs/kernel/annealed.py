@@ -6,23 +6,25 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from tensortide import play as player
 from tensortide.compiled import entry_with
 from tensortide.placements import annealing
 from tensortide.placements.annealing.chain import NUMBER, Chain, decide, propose, simulated
 from tensortide.placements.graphs.kernel.ordered import Rules, played
 from tensortide.placements.graphs.kernel.records import Run, Tables
+from tensortide.play.ready import ENDED
+from tensortide.play.tasks import MAKESPAN
 
 if TYPE_CHECKING:
     from tensortide.memory.lifetimes import Ints
 
 
-@entry_with(annealing)
+@entry_with(annealing, player)
 def anneal(
     t: Tables,
     rules: Rules,
     r: Run,
     place: Ints,
-    following: Ints,
     devices: int,
     penalty: float,
     group_of: Ints,
@@ -42,10 +44,10 @@ def anneal(
         if c.counts[NUMBER] == -1:
             for unit in range(len(place)):
                 place[unit] = c.new[group_of[unit]]
-            over = played(t, rules, r, place, following, devices)
-            if r.totals[1] < len(t.unit):
+            over = played(t, rules, r, place, devices)
+            if r.record.totals[ENDED] < r.tasks.queue_ends[1]:
                 simulated(c, np.inf, 0.0)
             else:
-                simulated(c, r.totals[2] / 1e6 + over * penalty, over)
+                simulated(c, r.record.totals[MAKESPAN] / 1e6 + over * penalty, over)
         decide(c)
     return steps

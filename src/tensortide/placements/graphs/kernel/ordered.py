@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
 
-from tensortide.compiled import compiled, entry
-from tensortide.placements.graphs.kernel.play import play
+from tensortide import play as player
+from tensortide.compiled import compiled, entry_with
 from tensortide.placements.graphs.kernel.records import Order, Run, Tables
+from tensortide.placements.graphs.kernel.writer import write
+from tensortide.play.ready import ENDED, play_ready
+from tensortide.play.tasks import MAKESPAN
 
 if TYPE_CHECKING:
     import numpy as np
@@ -31,8 +34,15 @@ class Rules(NamedTuple):
     capacity: NDArray[np.float64]
 
 
-@entry
-def played(t: Tables, rules: Rules, r: Run, place: Ints, following: Ints, devices: int) -> float:
+@entry_with(player)
+def play(t: Tables, o: Order, r: Run, place: Ints, devices: int) -> None:
+    """Play one placement in the order ``o``."""
+    write(t, o, r, place, devices)
+    play_ready(r.tasks, r.record, r.hosts, r.shares)
+
+
+@entry_with(player)
+def played(t: Tables, rules: Rules, r: Run, place: Ints, devices: int) -> float:
     """Play ``place``; ``r`` has the run in the order that was chosen.
 
     Returns:
@@ -45,16 +55,16 @@ def played(t: Tables, rules: Rules, r: Run, place: Ints, following: Ints, device
             together = False
             break
     if not rules.auto or together:
-        play(t, rules.recorded if rules.auto else rules.critical, r, place, following, devices)
+        play(t, rules.recorded if rules.auto else rules.critical, r, place, devices)
         return _over(rules, r)
-    play(t, rules.critical, r, place, following, devices)
-    over, makespan = _over(rules, r), r.totals[2]
-    if over == 0 or r.totals[1] < len(t.unit):
+    play(t, rules.critical, r, place, devices)
+    over, makespan = _over(rules, r), r.record.totals[MAKESPAN]
+    if over == 0 or r.record.totals[ENDED] < r.tasks.queue_ends[1]:
         return over
-    play(t, rules.recorded, r, place, following, devices)
+    play(t, rules.recorded, r, place, devices)
     other = _over(rules, r)
-    if over < other or (over == other and makespan < r.totals[2]):
-        play(t, rules.critical, r, place, following, devices)
+    if over < other or (over == other and makespan < r.record.totals[MAKESPAN]):
+        play(t, rules.critical, r, place, devices)
         return over
     return other
 
@@ -76,12 +86,13 @@ def _limit(rules: Rules, place: Ints, devices: int) -> None:
             stages -= 1
     for d in range(devices):
         if limit[d] < 0:  # no forward op, nothing in flight
-            limit[d] = rules.critical.micro_batches
+            limit[d] = max(1, len(rules.critical.micro_at) - 1)
 
 
 @compiled
 def _over(rules: Rules, r: Run) -> float:
+    """The bytes by which the peaks of a run exceed the capacities."""
     total = 0.0
     for d in range(len(rules.capacity)):
-        total += max(0.0, r.peak[d] - rules.capacity[d])
+        total += max(0.0, r.record.peak[d] - rules.capacity[d])
     return total

@@ -1,22 +1,35 @@
-"""Records of the simulator of placed steps: flat arrays."""
+"""Records of placed steps: flat arrays from which a placement is written as tasks."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, NamedTuple
+
+from tensortide.play.rates import Shares
+from tensortide.play.ready import Hosts, Ready
+from tensortide.play.tasks import Tasks
 
 if TYPE_CHECKING:
     from tensortide.memory.lifetimes import Ints
 
 
 class Exchanges(NamedTuple):
-    """Collectives that run beside compute: their ``ops`` in recorded order with the ``nbytes`` of each, and by op of
-    the step its ``number`` among them, or -1. Those of one ``stream``, of ``streams`` in all, fill buckets together,
-    the first of which is full with ``first_bytes``, the others with ``limit_bytes``. ``size_ns``: by device, stream and
-    one of the ``sizes`` the time of a bucket, flat, -1 where it is that of its ops one after the other. Ops from
-    ``update`` on wait for all exchanges of their device. ``rate``: that of a device beside an exchange, per mille.
+    """Collectives that run beside compute.
 
-    ``sharers``: queues of transfers and exchanges, as ``Run.busy_end`` numbers them, that pass a ``channel`` which
-    others pass, with ``flows`` on it at a time; ``channel_at`` bounds those of each.
+    By collective:
+        ops: Its op, ascending.
+        nbytes: Bytes of the gradient.
+        stream: Number of its kind and dtype; those of one stream fill buckets together.
+    By op of the step:
+        number: Its number among the collectives; -1: it is none.
+    streams: The number of streams.
+    sizes: Bytes of buckets, ascending, whose times are known.
+    size_ns: By device, stream and size, flat, the time of a bucket; -1: it takes the times of its ops in turn.
+    first_bytes: A stream's first bucket on a device is full with so many bytes.
+    limit_bytes: Its later buckets are.
+    update: Ops from this one on wait for all exchanges of their device.
+    rate: Rate of a device beside an exchange, per mille.
+    sharers, channel, channel_at, flows: The columns of ``play.rates.Shares``, for queues of transfers and for
+        exchanges, as lanes of the player.
     """
 
     ops: Ints
@@ -39,16 +52,17 @@ class Exchanges(NamedTuple):
 class Tables(NamedTuple):
     """Arrays of int64. ``*_at`` are the bounds of each entry's part of the array named before it.
 
-    By op: ``unit``, ``ns`` (op times devices, flat), ``reads`` and ``writes`` (values), ``after`` (ops that use a view
-    which the op makes), ``makes`` and ``touches`` (storages), ``workspace``. By value: ``writer``, ``storage_of``,
-    ``before`` (the value that it replaces), ``copy_bytes``, ``readers``, ``free``; ``given``: values that exist before
-    the step, in the order of their first readers. By storage: ``home`` (unit), ``nbytes``, ``users`` (how often it is
-    touched before it may be released; -1: never released), ``early``: it exists before the step; after the storages of
-    the graph come the buffers of exchanges. ``send_ns``: value times lane, flat. ``queue``: of each lane; ``route``:
-    from device to device, flat. ``hosts``: whether issuing ops takes time; then by op times devices, flat, ``issue``,
-    ``busy_after`` and ``waits``, by device ``launch``, by op ``listed`` (``hosts.HostTimes``). By handle of a library
-    ``handle_units``, whose ops use it, and ``handle_bytes`` on each device that has one of these (handle times device,
-    flat). ``exchanges``: what runs beside the ops of a device.
+    By op: ``unit``, ``ns`` (op times devices, flat), ``reads`` and ``writes`` (values), ``makers`` (ops that make a
+    view which the op uses), ``workspace``, and ``taken``, the bytes that it takes when it starts. By value: ``writer``,
+    ``storage_of``, ``before`` (the value that it replaces), ``copy_bytes``, ``free``, ``readers``; ``given``: values
+    that exist before the step, in the order of their first readers; ``sending``: these, then those that ops write. By
+    storage: ``home`` (unit), ``nbytes``, ``users`` (ops that touch it before it is released; none if it never is),
+    ``early``: it exists before the step; after the storages of the graph come the buffers of
+    exchanges. ``send_ns``: value times lane, flat. ``queue``: of each lane; ``route``: from device to device, flat.
+    ``hosts``: whether issuing ops takes time; then by op times devices, flat, ``issue``, ``busy_after`` and ``waits``,
+    by device ``launch``, by op ``listed`` (``hosts.HostTimes``). By handle of a library ``handle_units``, whose ops use
+    it, and ``handle_bytes`` on each device that has one of these (handle times device, flat). ``exchanges``: what runs
+    beside the ops of a device.
     """
 
     unit: Ints
@@ -57,13 +71,10 @@ class Tables(NamedTuple):
     reads_at: Ints
     writes: Ints
     writes_at: Ints
-    after: Ints
-    after_at: Ints
-    makes: Ints
-    makes_at: Ints
-    touches: Ints
-    touches_at: Ints
+    makers: Ints
+    makers_at: Ints
     workspace: Ints
+    taken: Ints
     writer: Ints
     storage_of: Ints
     before: Ints
@@ -72,13 +83,14 @@ class Tables(NamedTuple):
     readers: Ints
     readers_at: Ints
     given: Ints
+    sending: Ints
     home: Ints
     nbytes: Ints
     users: Ints
+    users_at: Ints
     early: Ints
     send_ns: Ints
     queue: Ints
-    lane_target: Ints
     route: Ints
     route_at: Ints
     staged: int
@@ -96,73 +108,50 @@ class Tables(NamedTuple):
 
 class Order(NamedTuple):
     """The order of a step's ops. ``rank``: of each op, a permutation; ``by_rank`` its inverse. ``strict``: devices keep
-    to it. ``micro``: the micro-batch of each op of forward and backward passes, else -1. ``forward``: of the forward
-    pass of one of several. ``first``: whether forward ops come before all others that are ready (else after).
-    ``limit``: micro-batches in flight on each device; ``micro_batches``: in all."""
+    to it. ``gated``: the micro-batch of each op of the forward pass of one of several, else -1. ``micro``: the ops of
+    each micro-batch, bounded by ``micro_at``, where there are such. ``limit``: micro-batches in flight on each device.
+    """
 
     rank: Ints
     by_rank: Ints
     strict: int
+    gated: Ints
     micro: Ints
-    forward: Ints
-    first: int
+    micro_at: Ints
     limit: Ints
-    micro_batches: int
 
 
-class Run(NamedTuple):
-    """Results of a simulation. By op ``start``, ``end``, and when it was ``issued`` after ``issuing`` it; by transfer
-    (over one lane) ``sent``: its value, ``send_lane``, ``send_target`` (its last device), ``send_start``, ``send_end``;
-    by device ``peak``; by lane ``moved`` bytes; ``totals``: number of transfers, of ops that ran, makespan, free
-    copies. The rest is scratch."""
+class Draft(NamedTuple):
+    """Numbers that are known while a placement is written. By op its ``device`` and, in a strict order, the op
+    ``before`` it there. ``arrival``: value times device, flat, the task that brings the value (-1: it is there). By
+    transfer, as a task, ``send_lane`` and ``send_target``. By gradient of an exchange ``bucket``, the place of the
+    first gradient in its bucket; by bucket ``bucket_bytes``, ``bucket_ns``, the next one (``bucket_after``) and its
+    number as a task (``bucket_task``); by device the ``first_bucket`` and the ``last_bucket``; by stream of a device
+    the ``open`` bucket, the first that it had (``begun``), and whether one was ``filled``. ``seen``: by device."""
 
-    start: Ints
-    end: Ints
-    sent: Ints
+    device: Ints
+    before: Ints
+    arrival: Ints
     send_lane: Ints
     send_target: Ints
-    send_start: Ints
-    send_end: Ints
-    peak: Ints
-    moved: Ints
-    totals: Ints
-    device: Ints
-    pending: Ints
-    rest: Ints
-    copies: Ints
-    level: Ints
-    heap: Ints
-    heap_at: Ints
-    heap_count: Ints
-    later: Ints
-    later_at: Ints
-    later_count: Ints
-    busy_end: Ints
-    busy_item: Ints
-    queue_head: Ints
-    queue_tail: Ints
-    next_send: Ints
-    send_hop: Ints
-    send_source: Ints
-    left: Ints
-    oldest: Ints
     bucket: Ints
     bucket_bytes: Ints
     bucket_ns: Ints
-    bucket_left: Ints
     bucket_after: Ints
-    bucket_turn: Ints
-    due: Ints
+    bucket_task: Ints
+    first_bucket: Ints
     last_bucket: Ints
     open: Ints
     begun: Ints
     filled: Ints
-    part: Ints
-    whole: Ints
-    load: Ints
-    issued: Ints
-    issuing: Ints
-    host: Ints
-    launch: Ints
-    clear: Ints
     seen: Ints
+
+
+class Run(NamedTuple):
+    """A placement as ``tasks``, whose first are the ops in recorded order, and their record."""
+
+    tasks: Tasks
+    draft: Draft
+    record: Ready
+    hosts: Hosts
+    shares: Shares

@@ -62,8 +62,9 @@ def replayed(t: Tables, links: Links, k: Tokens, budget: int, starts: Ints) -> t
     capacity[0], capacity[1:] = budget, links.capacity
     held = np.zeros(len(capacity), np.int64)
     written = _written(t, links, k, held)
-    r = record(written, held, 1 + 2 * len(links.capacity))
-    play(written, Places(capacity, held), Rules(0, 0), r)
+    places = Places(capacity, held)
+    r = record(written, places, 1 + 2 * len(links.capacity))
+    play(written, places, Rules(0, 0), r)
     for place in range(len(held)):
         r.totals[SHORT] += max(0, held[place] - capacity[place])
     run = 0

@@ -1,0 +1,71 @@
+"""A workload of dnn-partitioning, split over its devices for the largest throughput."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import dataclass
+from typing import Annotated
+
+import numpy as np
+
+from tensortide.placements.partitions.problem import PartitionProblem
+from tensortide.placements.search import Search, SearchResult
+from tensortide.shown import Show
+
+NS = 1e6
+
+
+@dataclass(frozen=True)
+class DeviceLoad:
+    """One device of a split; a CPU core has no limit of memory."""
+
+    device: Annotated[str, Show("Device", "code")]
+    nodes: Annotated[int, Show("Nodes")]
+    load_ns: Annotated[float, Show("Time per sample")]
+    size_bytes: Annotated[float, Show("Memory")]
+    capacity_bytes: Annotated[float | None, Show("of")]
+
+
+@dataclass(frozen=True)
+class PlacedWorkload:
+    """The best split that a search found."""
+
+    problem: PartitionProblem
+    algorithm: Search
+    found: SearchResult
+
+    @property
+    def nodes(self) -> tuple[int, ...]:
+        """The device of each node, in the order of the file."""
+        return tuple(self.found.placement[gene] for gene in self.problem.place.tolist())
+
+    @functools.cached_property
+    def devices(self) -> tuple[DeviceLoad, ...]:
+        """The load and memory of each device."""
+        workload, nodes = self.problem.workload, self.nodes
+        loads, sizes = self.problem.loads(np.array(self.found.placement, np.int64))
+        return tuple(
+            DeviceLoad(
+                f"cpu{number}" if number < workload.cpus else f"accelerator{number - workload.cpus}",
+                nodes.count(number),
+                float(loads[number]) * NS,
+                float(sizes[number]),
+                None if number < workload.cpus else float(workload.bytes_per_accelerator),
+            )
+            for number in range(workload.devices)
+        )
+
+    @property
+    def load_ns(self) -> Annotated[float, Show("Largest time per sample")]:
+        """The time of the busiest device."""
+        return max(one.load_ns for one in self.devices)
+
+    @property
+    def single_ns(self) -> Annotated[float | None, Show("On one device")]:
+        """The time on the best single device that fits."""
+        return None if self.found.single_ms is None else self.found.single_ms * NS
+
+    @property
+    def fits(self) -> Annotated[bool, Show("Fits")]:
+        """True if no accelerator is over its memory."""
+        return not self.found.over_bytes

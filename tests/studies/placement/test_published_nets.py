@@ -1,0 +1,75 @@
+"""Workloads of dnn-partitioning and networks of Paleo, as a user asks for them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from tensortide.errors import RequestError, TensortideError
+from tensortide.placements import PartitionProblem, read_split, read_workload
+from tensortide.reports.render.terminal import render_text
+from tensortide.reports.sections.paleo import document
+from tensortide.reports.sections.placed_step import document as placed_document
+from tensortide.studies.placement.paleo_net import PaleoRequest, answer
+from tensortide.studies.placement.placed import PlaceRequest
+from tensortide.studies.placement.placed import answer as placed
+from tensortide.studies.placement.placed_workload import PlacedWorkload
+from tensortide.studies.placement.request import NetRequest, SearchRequest
+from tests.conftest import ROOT
+from tests.placements.cases import EXPRIMO, PLACEMENT
+
+WORKLOAD = ROOT / "tests" / "data" / "placement" / "partitions" / "bert24_training.json"
+ALEXNET = EXPRIMO / "nets" / "alex_v2.json"
+
+
+def test_a_workload_is_split_and_written_as_the_published_programs_read_it(tmp_path: Path) -> None:
+    search = SearchRequest(algorithm="contiguous", budget=200)
+    found = placed(PlaceRequest(target=str(WORKLOAD), search=search, out=tmp_path / "split.json"))
+    assert isinstance(found.found, PlacedWorkload)
+    assert found.found.single_ns == pytest.approx(217.81e6, rel=1e-4)
+    assert found.found.load_ns < 49.40e6  # the published split by experts
+    workload = read_workload(WORKLOAD)
+    problem = PartitionProblem(workload)
+    loads, _ = problem.loads(problem.genes(read_split(tmp_path / "split.json", workload)))
+    assert loads.max() * 1e6 == found.found.load_ns
+    text = render_text(placed_document(found))
+    assert "per sample on" in text
+    assert "accelerator5" in text
+
+
+def test_options_of_other_targets_are_refused_for_a_workload() -> None:
+    with pytest.raises(RequestError, match="is a workload, which names its devices: --batch goes with other targets"):
+        placed(PlaceRequest(target=str(WORKLOAD), net=NetRequest(batch=3)))
+
+
+def test_paleo_predicts_the_published_totals_of_alexnet() -> None:
+    found = answer(PaleoRequest(net=ALEXNET, device="titan-x", platform="ideal", batch=128))
+    assert found.step is not None
+    step = (found.step.forward, found.step.backward, found.step.update)
+    assert [round(ms, 3) for ms in step] == [33.162, 89.084, 1.687]
+    assert found.parameters == 50_303_912 == sum(layer.parameters for layer in found.layers)
+    fc6 = next(layer for layer in found.layers if layer.layer == "fc6")
+    assert [round(ns / 1e6, 3) for ns in (fc6.forward_ns, fc6.data_ns, fc6.weights_ns)] == [1.397, 28.076, 1.397]
+    assert "124 ms a step on one titan-x" in render_text(document(found))
+
+
+def test_paleo_predicts_the_published_scaling_of_alexnet() -> None:
+    found = answer(PaleoRequest(net=ALEXNET, device="k80", platform="mxnet", batch=512))
+    last = found.workers[-1]
+    assert (last.workers, last.batch) == (128, 128 * 512)
+    assert last.speedup_factor == pytest.approx(51.89, abs=0.005)
+    assert last.compute_ns == pytest.approx(1067.1e6, abs=1e5)
+
+
+def test_paleo_predicts_a_split_network_as_a_hybrid() -> None:
+    path = PLACEMENT / "inputs" / "paleo" / "nets" / "alex_v2_2gpu.json"
+    found = answer(PaleoRequest(net=path, device="k20", network="pcie2"))
+    assert found.hybrid is not None
+    assert found.hybrid.workers == 2
+    assert "on 2 workers" in render_text(document(found))
+
+
+def test_a_name_that_paleo_lacks_is_one_message() -> None:
+    with pytest.raises(TensortideError, match="Paleo has no device called 'titan'"):
+        answer(PaleoRequest(net=ALEXNET, device="titan"))
