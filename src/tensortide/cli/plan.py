@@ -73,21 +73,16 @@ def _follow(asked: PlanRequest, found: Planned) -> Iterator[str]:
     """Yield the command that trains under the plan; what can only be read cannot be run."""
     if found.plan is None or not isinstance(resolve(asked.target), Workload):
         return
+    from tensortide.run.device import has_gpu
+
     budget, settings = asked.budget, [part for one in asked.step.capture.set for part in ("--set", one)]
     typed = isinstance(budget, Budget) and budget.nbytes is not None and budget.text
     plan_file = "plan.json" if asked.plan is None else str(asked.plan)
     room = ("--budget", typed or str(found.budget_bytes))
     follow = command("run", asked.target, *settings, *room, "--policy", plan_file)
-    if asked.step.capture.wants_gpu and not _has_gpu():
+    if asked.step.capture.wants_gpu and not has_gpu():
         follow = f"on a machine with a GPU, {follow}"
     yield follow if asked.plan else f"add --plan {plan_file} to write the plan, then {follow}"
-
-
-def _has_gpu() -> bool:
-    """Tell whether ``tensortide run`` finds a GPU here: a plan of its ops does not fit those of a CPU."""
-    import torch
-
-    return torch.cuda.is_available()
 
 
 @plan.command

@@ -250,3 +250,8 @@ def elsewhere(device: torch.device, tensors: Iterable[torch.Tensor]) -> bool:
     """True if more than a number is read from another device than ``device``. Such an op is not recomputed: it would
     hold memory that no budget is of, and host memory may change unseen, by a loader that fills it again."""
     return any(tensor.device != device and tensor.numel() > 1 for tensor in tensors)
+
+
+def has_gpu() -> bool:
+    """Tell whether a step runs on a GPU here: a plan of its ops does not fit those of a CPU."""
+    return torch.cuda.is_available()
