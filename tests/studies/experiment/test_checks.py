@@ -36,7 +36,10 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             {"workload": "mlp", "set": {"bacth": [1, 2]}},
             "set = {'bacth': 1}, workload = mlp: mlp has no hyperparameter 'bacth'; did you mean batch?",
         ),
-        ({"workload": "mlp", "machine": "box.json"}, "machine = box.json: box.json: cannot be read as a machine: No such file"),
+        (
+            {"workload": "mlp", "machine": "box.json"},
+            "machine = box.json: box.json: cannot be read as a machine: No such file",
+        ),
         ({"workload": "mlp", "machine": "box.jsn"}, "machine = box.jsn: no device is called 'box.jsn'"),
         (
             {"workload": "mlp", "policy": "train.py:mine", "budget": 0.5},
