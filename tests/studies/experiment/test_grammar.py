@@ -72,10 +72,14 @@ def test_keys_are_the_same_in_another_process_and_do_not_depend_on_order() -> No
     assert {one.key, two.key} == {done.stdout.strip()}
 
 
-def test_a_key_follows_the_file_that_a_trial_names(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "words", [{"workload": "FILE:step"}, {"workload": "-- python FILE --lr 1"}, {"machine": "FILE"}]
+)
+def test_a_key_follows_the_files_that_a_trial_names(words: dict[str, str], tmp_path: Path) -> None:
     file = tmp_path / "train.py"
     file.write_text("def step(): ...")
-    trial = Trial(workload=f"{file}:step")
+    named = {name: text.replace("FILE", str(file)) for name, text in words.items()}
+    trial = Trial(**{"workload": "mlp", **named})  # type: ignore[arg-type]
     before = trial.key
     file.write_text("def step(): return 1")
     assert trial.key != before

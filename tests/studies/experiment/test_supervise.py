@@ -75,13 +75,18 @@ def test_repetitions_and_memory_are_kept(monkeypatch: pytest.MonkeyPatch, tmp_pa
         ("os.kill(os.getpid(), signal.SIGKILL)", "killed", "killed by SIGKILL", 3),
         ("raise KeyError('of the workload')", "killed", "its process ended with 1: KeyError: 'of the workload'", 3),
         ("sys.exit(0)", "killed", "its process ended with 0", 3),
+        ("os.kill(os.getpid(), 40)", "killed", "killed by signal 40", 3),
+        ("os.fork() and os._exit(3)\ntime.sleep(60)", "killed", "its process ended with 3", 3),
+        ("os.closerange(0, 3)\ntime.sleep(60)", "killed", "its process closed what it reports to", 3),
     ],
 )
 def test_every_end_is_a_status_and_a_line(
     code: str, status: str, reason: str, ends: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    monkeypatch.setattr(supervised, "_END_S", 1)
     found = tried(monkeypatch, tmp_path, code)
     assert (found.status, found.exit_status) == (status, ends)
+    assert found.took_s < 30
     assert reason in found.reason
     assert "\n" not in found.reason
 

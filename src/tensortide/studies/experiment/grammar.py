@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import itertools
+import math
 import re
 import tomllib
 from collections.abc import Iterator, Mapping, Sequence
@@ -161,7 +162,7 @@ def _budget(value: Any, source: str, where: str) -> dict[str, Any] | None:
         return None
     if value in ("unlimited", -1):
         return {"nbytes": UNLIMITED}
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
+    if isinstance(value, bool) or not isinstance(value, int | float | str) or value in (math.inf, -math.inf):
         fail(source, where, f"{value!r} is no budget: write 0.6, '60%', '8GiB' or 'unlimited'")
     if not isinstance(value, str):
         value = f"{int(value)}B" if value > 10 else f"{value:.12f}"

@@ -131,14 +131,17 @@ class _Attempt:
 
     def _heard(self, process: subprocess.Popen[bytes], messages: queue.Queue[bytes | None]) -> Outcome:
         """Take the messages of the process until it ends, or has to be ended."""
+        over = False
         while True:
             try:
                 line = messages.get(timeout=_POLL_S)
             except queue.Empty:
                 line = b""
             self._look(process.pid)
-            if line is None:
-                return self._crashed(process.wait(_END_S))
+            # A child of a process that has ended may keep the stream open: nothing came since the last look.
+            if line is None or (over and not line):
+                return self._crashed(process)
+            over = process.poll() is not None
             if line:
                 message = msgspec.json.decode(line, type=Message)
                 if message.kind == "end":
@@ -179,9 +182,15 @@ class _Attempt:
         reason = " ".join(line.strip() for line in message.reason.splitlines() if line[:2].strip())
         return self._outcome("failed" if fits else "infeasible", reason, ExitStatus(message.status))
 
-    def _crashed(self, code: int) -> Outcome:
+    def _crashed(self, process: subprocess.Popen[bytes]) -> Outcome:
+        try:
+            code = process.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            reason = f"its process closed what it reports to, and did not end ({self.log})"
+            return self._outcome("killed", reason, ExitStatus.CANNOT)
         if code < 0:
-            reason = f"killed by {signal.Signals(-code).name}: the machine may have run out of memory"
+            name = signal.Signals(-code).name if -code in {*signal.Signals} else f"signal {-code}"
+            reason = f"killed by {name}: the machine may have run out of memory"
             return self._outcome("killed", reason, ExitStatus.CANNOT)
         lines = self.log.read_text("utf-8", "replace").strip().splitlines()
         last = f": {lines[-1].strip()[:_LAST]}" if lines else ""

@@ -133,10 +133,11 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     def key(self) -> str:
         """Hexadecimal digest of all that decides the result: the trial, and the files that it names."""
         digest = hashlib.sha256(self.content)
-        for text in (self.workload, self.policy):
-            for path in (Path(text), Path(text.rpartition(":")[0])):
-                if path.is_file():
-                    digest.update(path.read_bytes())
+        words = (self.workload, *self.workload.split(), self.policy, self.machine or "")
+        paths = [Path(part) for text in words for part in (text, text.rpartition(":")[0])]
+        for path in dict.fromkeys(paths):
+            if path.is_file():
+                digest.update(path.read_bytes())
         return digest.hexdigest()[:12]
 
     @property
