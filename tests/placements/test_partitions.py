@@ -88,6 +88,9 @@ def test_loads_follow_the_definition_on_every_split(tmp_path_factory: pytest.Tem
     problem = PartitionProblem(workload)
     rows = np.array(list(itertools.product(range(problem.devices), repeat=len(problem.names))))[:500]
     scores, over = problem.evaluate(rows)
+    assert problem.penalty_ms_per_byte >= 1
+    fitting, others = scores[(over == 0) & np.isfinite(scores)], scores[over >= 0.01]
+    assert not len(fitting) or not len(others) or fitting.max() < others.min()
     for row, score, above in zip(rows, scores, over, strict=True):
         device = {one["id"]: int(row[gene]) for one, gene in zip(content["nodes"], problem.place, strict=True)}
         loads, sizes = [], []
@@ -103,7 +106,7 @@ def test_loads_follow_the_definition_on_every_split(tmp_path_factory: pytest.Tem
             loads.append(time + (0 if cpu else sum(moved.values())))
             sizes.append(0 if cpu else sum(one["size"] for one in own))
         assert above == sum(max(0, size - 100) for size in sizes)
-        assert score == pytest.approx(max(loads) + above)
+        assert score == pytest.approx(max(loads) + problem.penalty_ms_per_byte * above)
         assert problem.bounds().best_ms <= score + 1e-9
 
 

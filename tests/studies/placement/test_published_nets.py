@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -73,3 +74,15 @@ def test_paleo_predicts_a_split_network_as_a_hybrid() -> None:
 def test_a_name_that_paleo_lacks_is_one_message() -> None:
     with pytest.raises(TensortideError, match="Paleo has no device called 'titan'"):
         answer(PaleoRequest(net=ALEXNET, device="titan"))
+
+
+def test_what_takes_no_time_is_0_ns_and_no_fault(tmp_path: Path) -> None:
+    layer = {"type": "Input", "parents": [], "tensor": [1, 2, 2, 3]}
+    (tmp_path / "net.json").write_text(json.dumps({"name": "free", "layers": {"data": layer}}))
+    found = answer(PaleoRequest(net=tmp_path / "net.json"))
+    assert {one.speedup_factor for one in found.workers} == {1.0}
+    assert "0 ns a step" in render_text(document(found))
+    node = {"id": 1, "cpuLatency": 0, "fpgaLatency": 0, "size": 1, "supportedOnFpga": 1, "isBackwardNode": 0}
+    split = {"nodes": [node], "edges": [], "maxSizePerFPGA": 2, "maxFPGAs": 2, "maxCPUs": 1}
+    (tmp_path / "split.json").write_text(json.dumps(split))
+    assert "0 ns per sample" in render_text(placed_document(placed(PlaceRequest(target=str(tmp_path / "split.json")))))

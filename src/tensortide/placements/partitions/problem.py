@@ -19,8 +19,8 @@ class PartitionProblem:
     """Splits of a workload over its devices. A *gene* is a colour class; CPU cores are the first devices.
 
     The load of an accelerator is the time of its nodes, and the cost of each output that crosses its border, in or out,
-    once. The load of a CPU is the time of its nodes. Bytes above an accelerator's are over-use, at 1 ms per byte. Nodes
-    that no accelerator supports take infinite time there.
+    once. The load of a CPU is the time of its nodes. Bytes above an accelerator's are over-use, at 1 ms per byte or
+    more. Nodes that no accelerator supports take infinite time there.
 
     Attributes:
         workload: as given.
@@ -30,8 +30,6 @@ class PartitionProblem:
 
     batches = 1
     """A score is of one sample."""
-    penalty_ms_per_byte = 1.0
-    """Milliseconds per byte of over-use."""
 
     def __init__(self, workload: Workload) -> None:
         self.workload = workload
@@ -55,6 +53,14 @@ class PartitionProblem:
         """Text that differs from that of every problem whose scores may: of genes, costs and devices."""
         tables = (self.work, self.memory, self._links, self._costs, self.capacity)
         return digest_of((self.names, self.place, self.workload.cpus, *tables))
+
+    @functools.cached_property
+    def penalty_ms_per_byte(self) -> float:
+        """Milliseconds per byte of over-use: a thousandth of the least gene outweighs any load, whatever the unit of
+        sizes in the file is."""
+        most = float(np.where(np.isinf(self.work), 0.0, self.work).max(axis=1, initial=0.0).sum() + self._costs.sum())
+        least = float(self.memory[self.memory > 0].min(initial=np.inf))
+        return max(1.0, 1000.0 * most / least)
 
     @property
     def devices(self) -> int:
@@ -160,9 +166,10 @@ class PartitionProblem:
     def bounds(self) -> Bounds:
         """Return lower bounds on the largest load: the largest gene, and all work over all devices."""
         fastest = self.work.min(axis=1)
-        weights = np.where(np.isinf(self.work), 0.0, self.work).sum(axis=0)
+        finite = np.where(np.isinf(self.work), 0.0, self.work)
+        weights = finite.sum(axis=0)
         share = 1 / weights / (1 / weights).sum() if weights.all() else np.zeros(self.devices)
-        scaled = np.where(np.isinf(self.work), np.inf, self.work * share)
+        scaled = np.where(np.isinf(self.work), np.inf, finite * share)
         return Bounds(float(fastest.max()), float(scaled.min(axis=1).sum()))
 
     def loads(self, genes: Ints) -> tuple[Floats, Floats]:

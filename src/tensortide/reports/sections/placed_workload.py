@@ -24,7 +24,11 @@ def document(placed: PlacedWorkload) -> Document:
     workload, found = placed.problem.workload, placed.found
     gap = "proved optimal" if found.proved else f"gap at most {format_percent(found.gap_share, 1)}"
     used = sum(one.nodes > 0 for one in placed.devices)
-    alone = "" if placed.single_ns is None else f": {faster(placed.single_ns / placed.load_ns, 'one device', 'there')}"
+    alone = (
+        ""
+        if not placed.single_ns or not placed.load_ns
+        else f": {faster(placed.single_ns / placed.load_ns, 'one device', 'there')}"
+    )
     verdict = Note(text=f"{format_seconds(placed.load_ns / 1e9)} per sample on {used} devices{alone}.", kind="verdict")
     if not placed.fits:
         text = f"No split was found that fits: the best is {found.over_bytes:,.0f} bytes over memory."

@@ -66,9 +66,11 @@ class Scaling(NamedTuple):
     """The step on one worker."""
 
     def speedups(self, exchange: Exchange) -> tuple[float, ...]:
-        """Return how much faster than alone each number of workers gets through the same rows."""
+        """Return how much faster than alone each number of workers gets through the same rows; 1 of a net that takes no
+        time."""
+        totals = [(row.workers if self.mode == "weak" else 1, row.total(exchange)) for row in self.rows]
         alone = self.alone.total(exchange)
-        return tuple((row.workers if self.mode == "weak" else 1) * alone / row.total(exchange) for row in self.rows)
+        return tuple(times * alone / total if total else 1.0 for times, total in totals)
 
 
 def scaling(
