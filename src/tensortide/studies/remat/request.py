@@ -209,7 +209,7 @@ class StepsRequest(Request):
         budgets("1.0:0.1")
     )
     limit: Limit = 2.0
-    names: Annotated[Sequence[str], Opt(NAMES, read=words, value="NAMES", group="Output")] = ()
+    names: Annotated[Sequence[str] | None, Opt(NAMES, read=words, value="NAMES", group="Output")] = None
     step: PlayedRequest = PlayedRequest()
 
     def subjects(self, say: Say = silent) -> list[Subject]:
