@@ -79,10 +79,12 @@ def test_a_key_follows_the_files_that_a_trial_names(words: dict[str, str], tmp_p
     file = tmp_path / "train.py"
     file.write_text("def step(): ...")
     named = {name: text.replace("FILE", str(file)) for name, text in words.items()}
-    trial = Trial(**{"workload": "mlp", **named})  # type: ignore[arg-type]
-    before = trial.key
+    made = {"workload": "mlp", **named}
+    trial = Trial(**made)  # type: ignore[arg-type]
+    before = trial.key, trial.baseline.key
     file.write_text("def step(): return 1")
-    assert trial.key != before
+    assert (trial.key, trial.baseline.key) == before
+    assert Trial(**made).key != before[0]  # type: ignore[arg-type]
 
 
 def test_what_has_no_effect_makes_no_other_trial() -> None:
@@ -146,6 +148,9 @@ def test_a_budget_is_a_ratio_or_bytes(value: Any, budget: Budget) -> None:
             {"runs": [{"workload": "mlp", "policy": "aot", "budget": "1GiB"}]},
             "x.toml: runs[0].budget: aot takes a ratio from 0 to 1",
         ),
+        ({"runs": [{"workload": "mlp", "budget": math.inf}]}, "x.toml: runs[0].budget: inf is no number of anything"),
+        ({"runs": [{"workload": "mlp", "limit": math.nan}]}, "x.toml: runs[0].limit: nan is no number of anything"),
+        ({"runs": [{"workload": "mlp", "set": {"p": [0.1, math.inf]}}]}, "x.toml: runs[0].set.p: inf is no number"),
         ({"runs": [{"policy": "lru"}]}, "x.toml: runs[0]: Object missing required field `workload`"),
         ({"runs": [{"workload": "mlp", "seed": [*range(200)], "steps": [*range(1, 99)]}]}, "more than 10,000 trials"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import subprocess
@@ -15,10 +16,12 @@ import pytest
 
 from tensortide.errors import CaptureError, ExitStatus, OutputError, status_of
 from tensortide.studies.experiment import runner
+from tensortide.studies.experiment.comparison import compared
 from tensortide.studies.experiment.grammar import Experiment, experiment_of
-from tensortide.studies.experiment.results import RESULTS, Outcome, Repetition, read_results
+from tensortide.studies.experiment.results import RESULTS, Outcome, Repetition, ResultFile, read_results
 from tensortide.studies.experiment.runner import Conducted, conduct, notify
 from tensortide.studies.experiment.supervise import running
+from tensortide.studies.experiment.trials import Trial
 from tensortide.studies.experiment.ways import Asked
 from tensortide.timing.lock import only_one
 
@@ -254,3 +257,42 @@ def test_a_command_of_the_users_own_is_told_the_end(
         "notify: cannot run /nowhere/at/all: No such file or directory",
         "notify: sh ended with 3",
     ]
+
+
+def test_a_file_that_changes_while_trials_run_parts_none_from_its_baseline(
+    fakes: Fakes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = tmp_path / "train.py"
+    file.write_text("def step(): ...")
+    fakes.meanwhile = lambda: file.write_text("def step(): return 1")
+    table = {"runs": [{**RUNS, "workload": f"{file}:step"}]}
+    assert conduct(experiment_of(table), tmp_path / "out").summary == "5 trials: 5 ok"
+    assert conduct(experiment_of(table), tmp_path / "out").summary == "5 trials: 5 ok"
+    assert len(fakes.policies) == 10
+
+
+def test_a_result_after_a_line_that_was_deleted_counts(tmp_path: Path) -> None:
+    trial = made().trials[0]
+    with contextlib.closing(ResultFile(tmp_path)) as file:
+        for status in ("killed", "failed", "timeout"):
+            file.add(trial.key, Outcome(trial=trial, status=status))
+    path = tmp_path / "results.jsonl"
+    path.write_text("".join(line for line in path.read_text().splitlines(keepends=True) if "#1" not in line))
+    with contextlib.closing(ResultFile(tmp_path)) as file:
+        file.add(trial.key, Outcome(trial=trial, status="ok"))
+        assert file.latest()[trial.key].status == "ok"
+    assert read_results(tmp_path)[trial.key].status == "ok"
+
+
+def test_folders_are_compared_by_the_version_of_a_file_that_both_have(tmp_path: Path) -> None:
+    file = tmp_path / "train.py"
+    for version, folders in (("1", "ab"), ("2", "a")):
+        file.write_text(version)
+        trial = Trial(workload=f"{file}:step")
+        for folder in folders:
+            (tmp_path / folder).mkdir(exist_ok=True)
+            with contextlib.closing(ResultFile(tmp_path / folder)) as results:
+                once = Repetition(times_ns=(10 * int(version),), peak_bytes=1)
+                results.add(trial.key, Outcome(trial=trial, status="ok", repetitions=(once,)))
+    (pair,) = compared(tmp_path / "a", tmp_path / "b").pairs
+    assert pair.time_factor == 1

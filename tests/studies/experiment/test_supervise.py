@@ -163,3 +163,12 @@ def test_a_trial_ends_with_its_parent_however_that_ends(tmp_path: Path) -> None:
     assert process.wait(30) == ExitStatus.HOLDS
     with pytest.raises(ProcessLookupError):
         os.kill(process.pid, 0)
+
+
+@pytest.mark.slow
+def test_a_fork_of_the_workload_that_comes_back_tells_nothing(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text("import os\ndef step():\n    os.fork()\n    return lambda: None\n")
+    trial = Trial(workload=f"{tmp_path / 'train.py'}:step", mode="live", repeats=2)
+    with none_left():
+        found = supervise(Asked(trial=trial, budget_bytes=None), tmp_path / "key.txt", tmp_path)
+    assert (found.status, len(found.repetitions)) == ("ok", 2)

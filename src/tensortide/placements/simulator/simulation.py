@@ -13,7 +13,7 @@ from tensortide.errors import TensortideError
 from tensortide.placements import parts
 from tensortide.placements.nets.assignments import Assignment, Gene, checked
 from tensortide.placements.nets.net import Net
-from tensortide.placements.nets.sharding import expand
+from tensortide.placements.nets.sharding import Expanded, expand
 from tensortide.placements.op_times.times import OpTimes
 from tensortide.placements.simulator.kernel import Record, new_record, run
 from tensortide.placements.simulator.queues import EVENTS, FAILED, OPS, TRANSFERS
@@ -205,6 +205,11 @@ def simulate(
     if times is not None and expanded.net is not net:
         raise TensortideError("times of layers are given: none of the layers may be shared by several devices.")
     found = tables(expanded.net, cluster, settings, times)
+    return _played(cluster, settings, expanded, found)
+
+
+def _played(cluster: Cluster, settings: Settings, expanded: Expanded, found: Tables) -> Simulation:
+    """Play the tables of one placement. Raises TensortideError if a link is missing."""
     makespan, state = _play(found, expanded.placement, new_record(0, 1))
     _check_linked(cluster, state.counts[FAILED])
     peaks = tuple(map(int, state.peak))

@@ -131,7 +131,7 @@ class Transfers:
 
     @property
     def is_late(self) -> bool:
-        """Whether the limit is reached."""
+        """True once the limit is reached."""
         return self.limit.spent and not (self.is_patient and self.best is None)
 
     def sequence(self, sequence: Sequence[int], steps: int, source: str, moves: Iterable[Planner] = ()) -> None:

@@ -193,7 +193,7 @@ def _others(found: Conducted) -> Iterator[Table]:
 
 @cache
 def _names_in(folder: Path, changed_ns: int) -> Set[bytes]:
-    """What the trials of a folder are, as of its last change; nothing if it cannot be read."""
+    """Names of the trials of a folder, as of its last change; nothing if it cannot be read."""
     del changed_ns
     try:
         return by_name(read_results(folder)).keys()

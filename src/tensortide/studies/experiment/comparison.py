@@ -56,11 +56,13 @@ class Compared(Shown, msgspec.Struct, frozen=True, kw_only=True):
 
 def compared(first: Path, second: Path) -> Compared:
     """Compare the trials that both folders have: those whose keys in the files of experiments are equal, whatever has
-    changed in the files that they name.
+    changed in the files that they name. Of several versions of these it is the one that both have, else the last.
 
     Raises RequestError for a folder without results, and if no trial is in both.
     """
-    one, two = by_name(read_results(first)), by_name(read_results(second))
+    all_one, all_two = read_results(first), read_results(second)
+    same = [key for key in all_one if key in all_two]
+    one, two = (by_name(each) | by_name({key: each[key] for key in same}) for each in (all_one, all_two))
     both = [name for name in one if name in two]
     if not both:
         raise RequestError(f"{first} and {second} have no trial in common")

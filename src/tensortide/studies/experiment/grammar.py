@@ -148,6 +148,10 @@ def trial_of(raw: Mapping[str, Any], source: str, where: str) -> Trial:
     """The trial of one combination. Raises RequestError for a value that cannot be, or values that do not go
     together."""
     made = dict(raw)
+    settings = made["set"] if isinstance(made.get("set"), dict) else {}
+    for key, value in (*made.items(), *((f"set.{name}", each) for name, each in settings.items())):
+        if isinstance(value, float) and not math.isfinite(value):
+            fail(source, f"{where}.{key}", f"{value} is no number of anything")
     if "budget" in made:
         made["budget"] = _budget(made["budget"], source, f"{where}.budget")
     trial: Trial = converted(made, Trial, source, where)
@@ -162,7 +166,7 @@ def _budget(value: Any, source: str, where: str) -> dict[str, Any] | None:
         return None
     if value in ("unlimited", -1):
         return {"nbytes": UNLIMITED}
-    if isinstance(value, bool) or not isinstance(value, int | float | str) or value in (math.inf, -math.inf):
+    if isinstance(value, bool) or not isinstance(value, int | float | str):
         fail(source, where, f"{value!r} is no budget: write 0.6, '60%', '8GiB' or 'unlimited'")
     if not isinstance(value, str):
         value = f"{int(value)}B" if value > 10 else f"{value:.12f}"

@@ -91,8 +91,9 @@ class ResultFile:
 
     def add(self, key: str, outcome: Outcome) -> None:
         """Keep the result of a trial, on the disk. Raises OutputError."""
-        before = sum(known.partition("#")[0] == key for known in self._file.results)
-        self._file.add(f"{key}#{before}" if before else key, outcome)
+        parts = [known.partition("#") for known in self._file.results]
+        numbers = [int(again or 0) for known, _, again in parts if known == key]
+        self._file.add(f"{key}#{max(numbers) + 1}" if numbers else key, outcome)
 
     def close(self) -> None:
         """Release the file."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple, TypeAlias
@@ -41,7 +42,7 @@ RIVALS = {
 """Ways to run a step beside the eviction policies, by name."""
 
 
-class Trial(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
+class Trial(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True, omit_defaults=True, dict=True):
     """One thing to run: a workload at its settings, in one way, under one budget, several times."""
 
     workload: Annotated[
@@ -88,7 +89,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         """True if the budget is a limit of the trial: of ways without one it is nothing, or a setting."""
         return self.rival is None or self.rival.takes == "a budget"
 
-    @property
+    @functools.cached_property
     def baseline(self) -> Trial:
         """The trial of ordinary steps that this one is compared with."""
         return msgspec.structs.replace(self, policy=NONE, budget=None).canonical()
@@ -129,9 +130,10 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         decisive = {name: value for name, value in given.items() if name not in ("timeout", "retries")}
         return msgspec.json.encode(decisive, order="sorted")
 
-    @property
+    @functools.cached_property
     def key(self) -> str:
-        """Hexadecimal digest of all that decides the result: the trial, and the files that it names."""
+        """Hexadecimal digest of all that decides the result: the trial, and the files that it names, as they are when
+        it is first asked for: one that is edited later does not part trials from their baselines."""
         digest = hashlib.sha256(self.content)
         words = (self.workload, *self.workload.split(), self.policy, self.machine or "")
         paths = [Path(part) for text in words for part in (text, text.rpartition(":")[0])]

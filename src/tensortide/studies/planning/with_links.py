@@ -58,7 +58,7 @@ class _Search:
 
     @property
     def is_over(self) -> bool:
-        """Whether the limit is reached, the listener has had enough, or nothing can be better."""
+        """True once the limit is reached, the listener has had enough, or nothing can be better."""
         is_late = self.problem.limit.spent
         self.complete = self.complete and (self.whole.is_at_best or not is_late)
         return is_late or self.is_stopped or self.whole.is_at_best
