@@ -127,7 +127,8 @@ def batch_ms(
     """Train ``net`` on random images for ``batches`` batches and return the mean time, ms, of all but the first
     ``dropped`` ones; None where memory does not suffice (of a GPU: ``limit_bytes``).
 
-    A batch is forward pass, loss, backward pass and SGD at ``rate``; copying the images is left out.
+    A batch is forward pass, loss, backward pass and SGD at ``rate``; copying the images is left out. Raises
+    PlacementError for a net without weights.
     """
     devices = {name: torch_device(number, names) for name, number in placement.items()}
     gpus = {device for device in devices.values() if device.type == "cuda"}
@@ -149,6 +150,8 @@ def _trained(
     by_name = {layer.name: layer for layer in net.layers(batch)}
     modules = {name: _LayerModule(by_name[name], net.entries[name]).to(devices[name]) for name in net.order}
     weights = [weight for module in modules.values() for weight in module.parameters()]
+    if not weights:
+        raise PlacementError(f"{net.name or 'the network'} has no layer with weights: there is nothing to train")
     optimizer = torch.optim.SGD(weights, lr=rate)
     read = {parent for layer in by_name.values() for parent in layer.parents}
     ends = [name for name in net.order if name not in read]

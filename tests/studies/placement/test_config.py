@@ -101,6 +101,11 @@ def test_real_batches_are_trained_layer_by_layer(tmp_path: Path) -> None:
     assert ms > 0
     with pytest.raises(PlacementError, match=r"device 9 of the placement is cuda:8.*device_map"):
         measure_of(config, net, (9,), 4)
+    layer = {"type": "Input", "parents": [], "tensor": [4, 2, 2, 3]}
+    (tmp_path / "free.json").write_text(json.dumps({"name": "free", "layers": {"data": layer}}))
+    free = read_net(tmp_path / "free.json")
+    with pytest.raises(PlacementError, match="free has no layer with weights: there is nothing to train"):
+        measure_of(config, free, (0, 1), 4)({"data": 1})
     with pytest.raises(PlacementError, match="no benchmarking_function"):
         measure_of(read_config(EXAMPLES / "e3_hc_alexnet_normal.json"), net, (0,), 4)
 

@@ -69,6 +69,9 @@ def test_paleo_predicts_a_split_network_as_a_hybrid() -> None:
     assert found.hybrid is not None
     assert found.hybrid.workers == 2
     assert "on 2 workers" in render_text(document(found))
+    for options in ({"overlap": True}, {"scaling": "strong"}):
+        with pytest.raises(RequestError, match="--overlap and --scaling are of other nets"):
+            answer(PaleoRequest(net=path, device="k20", network="pcie2", **options))
 
 
 def test_a_name_that_paleo_lacks_is_one_message() -> None:
@@ -86,3 +89,14 @@ def test_what_takes_no_time_is_0_ns_and_no_fault(tmp_path: Path) -> None:
     split = {"nodes": [node], "edges": [], "maxSizePerFPGA": 2, "maxFPGAs": 2, "maxCPUs": 1}
     (tmp_path / "split.json").write_text(json.dumps(split))
     assert "0 ns per sample" in render_text(placed_document(placed(PlaceRequest(target=str(tmp_path / "split.json")))))
+
+
+def test_more_accelerators_than_sets_of_them_can_be_listed_are_no_fault(tmp_path: Path) -> None:
+    node = {"cpuLatency": 1, "fpgaLatency": 1, "size": 1, "supportedOnFpga": 1, "isBackwardNode": 0}
+    split = {"nodes": [node | {"id": i} for i in range(4)], "edges": [], "maxSizePerFPGA": 2, "maxFPGAs": 300}
+    (tmp_path / "split.json").write_text(json.dumps(split | {"maxCPUs": 1}))
+    found = placed(
+        PlaceRequest(target=str(tmp_path / "split.json"), search=SearchRequest(algorithm="contiguous", budget=400))
+    ).found
+    assert isinstance(found, PlacedWorkload)
+    assert found.fits

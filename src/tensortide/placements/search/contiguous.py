@@ -193,7 +193,7 @@ def _rests(sets: Sequence[int], devices: int) -> tuple[Ints, list[int]]:
         [numbers.get(one & ~(1 << device), -2) if one >> device & 1 else -2 for device in range(devices)]
         for one in sets
     ]
-    return np.array(found, np.int64), [one.bit_count() for one in sets]
+    return np.array(found, np.int64).reshape(-1, devices), [one.bit_count() for one in sets]
 
 
 @entry_making_arrays

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
 
+from tensortide.errors import RequestError
 from tensortide.request import Arg, Opt, Request
 from tensortide.shown import Show
 from tensortide.timing import paleo
@@ -114,9 +115,12 @@ class PaleoNet:
 
 
 def answer(asked: PaleoRequest) -> PaleoNet:
-    """The predictions. Raises TensortideError for a file that is no network, and a name that Paleo does not have."""
+    """The predictions. Raises TensortideError for a file that is no network, a name that Paleo does not have, and
+    options that a net whose layers are split does not take."""
     net = paleo.read(asked.net)
     if net.split:
+        if asked.overlap or asked.scaling != "weak":
+            raise RequestError(f"{asked.net} splits its layers over workers: --overlap and --scaling are of other nets")
         split = paleo.hybrid(net, asked.device, asked.network, batch=asked.batch, platform=asked.platform)
         return PaleoNet(asked, net, None, None, split)
     step = paleo.step(net, asked.device, batch=asked.batch, platform=asked.platform, overlap=asked.overlap)
