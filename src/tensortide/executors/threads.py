@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
+from concurrent.futures import Future, ThreadPoolExecutor
+from queue import Empty, SimpleQueue
 from typing import Any
 
 from tensortide.executors.pool import Ended
@@ -15,14 +16,24 @@ class ThreadPool:
     def __init__(self, function: Callable[[Any], Any], size: int) -> None:
         self._function, self.size = function, size
         self._threads = ThreadPoolExecutor(size)
-        self._running: dict[Future[Any], int] = {}
+        self._running = 0
+        # Not concurrent.futures.wait: Ctrl-C in it can release a lock that a thread holds, which then fails.
+        self._done: SimpleQueue[tuple[int, Future[Any]]] = SimpleQueue()
 
     def submit(self, index: int, item: Any) -> None:
-        self._running[self._threads.submit(self._function, item)] = index
+        future = self._threads.submit(self._function, item)
+        future.add_done_callback(lambda done: self._done.put((index, done)))
+        self._running += 1
 
     def ended(self, timeout_s: float) -> list[Ended]:
-        done = wait(self._running, timeout_s, return_when=FIRST_COMPLETED).done
-        return [self._ended(self._running.pop(future), future) for future in done]
+        found: list[Ended] = []
+        try:
+            while self._running:
+                found.append(self._ended(*self._done.get(timeout=0 if found else timeout_s)))
+                self._running -= 1
+        except Empty:
+            pass
+        return found
 
     def _ended(self, index: int, future: Future[Any]) -> Ended:
         error = future.exception()
