@@ -123,7 +123,7 @@ clean:
 	@test -x .venv-frameworks/bin/python || $(BIN)/python -m venv .venv-frameworks
 	@.venv-frameworks/bin/python -c 'import torch' 2>/dev/null || .venv-frameworks/bin/pip install --quiet torch==2.13.0
 	.venv-frameworks/bin/pip install --quiet flax jax keras "onnx>=1.16" onnxruntime optax tensorflow-cpu
-	.venv-frameworks/bin/pip install --quiet -e ".[torch,transformers,remat,metagraph]" expecttest hypothesis pytest pytest-xdist
+	.venv-frameworks/bin/pip install --quiet -e ".[torch,transformers,remat]" expecttest hypothesis protobuf pytest pytest-xdist
 	@touch $@
 
 # Machine code that tests need is compiled before they start: each process would compile it for itself.

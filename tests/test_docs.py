@@ -14,6 +14,7 @@ from cyclopts import CycloptsError, MissingArgumentError
 
 from tensortide.cli.app import application
 from tensortide.cli.scripts import with_script
+from tensortide.run.traced import LiveStep
 from tensortide.run.usage import Usage
 
 ROOT = Path(__file__).parent.parent
@@ -125,6 +126,19 @@ def test_every_field_of_usage_stands_in_its_table() -> None:
     rows = re.findall(r"^\| `(\w+)` \| (.+) \|$", section, re.MULTILINE)
     properties = [name for name, member in vars(Usage).items() if isinstance(member, property)]
     assert [name for name, _ in rows] == [*(field.name for field in dataclasses.fields(Usage)), *properties]
+
+
+def test_attributes_of_a_live_step_exist() -> None:
+    part = (ROOT / "docs/run.md").read_text().partition("`memory.steps` has")[2].partition("\n## ")[0]
+    names = re.findall(r"`(\w+)(?:\(\))?`", part.partition("`Timeline`")[0] + part.partition("durations), and")[2])
+    assert {"plan", "replayed", "run_ns"} <= {*names}
+    assert [name for name in names if not hasattr(LiveStep, name)] == []
+
+
+def test_commands_of_paleo_read_files_that_there_are() -> None:
+    nets = re.findall(r"place paleo (\S+)", (ROOT / "docs/paleo.md").read_text())
+    assert len(nets) == 2
+    assert all((ROOT / net).is_file() for net in nets)
 
 
 def test_what_does_not_exist_is_found(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import re
 import sys
 import traceback
 from collections.abc import Callable, Iterable
+from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType
 from typing import Any, TypeVar
@@ -60,9 +61,11 @@ def check_name(place: str, name: str) -> None:
     nothing of it runs."""
     if place.endswith(".py") and not Path(place).is_file():
         raise WorkloadError(f"there is no file {place}")
+    if (file := file_of(place)) is None:  # importing it tells what is wrong, here and below
+        return
     try:
-        tree = ast.parse(_source(place))
-    except (OSError, SyntaxError, ValueError):  # importing it tells what is wrong
+        tree = ast.parse(file.read_bytes())
+    except (OSError, SyntaxError, ValueError):
         return
     bound = set[str]()
     for node in ast.walk(tree):
@@ -77,12 +80,19 @@ def check_name(place: str, name: str) -> None:
         raise WorkloadError(f"{place} has no {name!r}{near(name, functions)}")
 
 
-def _source(place: str) -> bytes:
-    """The source text of a file, or of a module in this folder. Raises OSError for any other."""
+def file_of(place: str) -> Path | None:
+    """The file of ``file.py`` or ``package.module``, which is looked for and not imported; None if there is none."""
     if place.endswith(".py"):
-        return Path(place).read_bytes()
-    module = Path(*place.split("."))
-    return (module / "__init__.py" if module.is_dir() else module.with_suffix(".py")).read_bytes()
+        return Path(place)
+    first, *inner = place.split(".")
+    specs = (finder.find_spec(first, ["", *sys.path]) for finder in sys.meta_path)
+    spec = next(filter(None, specs), None)
+    for part in inner:
+        if spec is None or spec.submodule_search_locations is None:
+            return None
+        # Its full name would make a package without __init__.py look for its parent among those imported.
+        spec = PathFinder.find_spec(part, [*spec.submodule_search_locations])
+    return None if spec is None or spec.origin is None else Path(spec.origin)
 
 
 def _from_file(path: Path) -> ModuleType:

@@ -128,10 +128,12 @@ def parse_size(text: str | int) -> int:
     return nbytes
 
 
-def lost_unit(text: str, nbytes: int) -> str:
-    """Say that ``text``, of so many bytes, has lost its unit; empty if it has not."""
+def lost_unit(text: str, nbytes: int, *, share: bool = False) -> str:
+    """Say that ``text``, of so many bytes, has lost its unit, which may be ``%`` of what has a ``share``; empty if it
+    has not."""
     bare, lost = text.strip(), 0 < nbytes < _LEAST_BARE
-    asked = f"{bare} would be {bare} bytes: {bare}MiB, or {bare}GiB? Bytes are written {bare}B"
+    units = f"{bare}MiB, {bare}GiB or {bare}%" if share and nbytes <= 100 else f"{bare}MiB, or {bare}GiB"
+    asked = f"{bare} would be {bare} bytes: {units}? Bytes are written {bare}B"
     return asked if bare.isdecimal() and lost else ""
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 import pytest
 
 import tensortide
+from tensortide.studies.experiment.request import TrialsRequest
 from tensortide.studies.experiment.results import RESULTS
 from tests.cli.command import called, fails, run
 from tests.graphs import path_of
@@ -74,6 +75,16 @@ def test_what_is_wrong_with_a_file_is_one_line(tmp_path: Path, capsys: pytest.Ca
     path = written(tmp_path)
     assert "no trial is called nothing/*" in fails(capsys, "experiment", path, "--only", "nothing/*", status=2)
     assert "has no results of an experiment" in fails(capsys, "experiment", "compare", tmp_path, tmp_path, status=2)
+
+
+def test_a_cluster_is_that_of_the_command_line_or_of_the_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = written(tmp_path, modes='"simulated"')
+    run(capsys, "experiment", path, "--dry-run", "--cluster", "auto")
+    assert TrialsRequest(target=path, cluster="auto").experiment().cluster == "auto"
+    path.write_text('cluster = "local"\n' + path.read_text())
+    assert TrialsRequest(target=path).experiment().cluster == "local"
 
 
 def lines(out: Path) -> list[bytes]:

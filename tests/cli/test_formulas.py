@@ -165,10 +165,9 @@ def test_wrong_use_is_one_clear_error(folder: Path) -> None:
         folder, "formulas", "sweep", "missing.formulas.json", "--over", "h=1,2"
     )
     assert "whole number" in fails(folder, *sweep, "hidden=768", "--set", "seq=1.5")
-    for option, value in (("--symbols", "batch"), ("--limit", "1"), ("--latex", "x.tex"), ("--assume", "a.py:1=2")):
+    for option, value in (("--limit", "1"), ("--latex", "x.tex"), ("--assume", "a.py:1=2")):
         refused = fails(folder, "formulas", "show", "gpt2.formulas.json", option, value)
         assert f": {option} goes with a workload" in refused
-    assert "--symbols goes with a workload" in fails(folder, *sweep, "hidden=768", "--symbols", "batch")
     assert "hidden cannot be swept and set at once" in fails(folder, *sweep, "hidden=768", "--set", "hidden=8")
     (folder / "text.json").write_text("{}")
     assert "text.json is no file of formulas" in fails(folder, "formulas", "show", "text.json")

@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from tensortide.expr import parse
 from tests.cli.command import fails, run
 from tests.importers.tf1.costs.files import graph_file
 from tests.marks import some_slow
@@ -85,6 +86,25 @@ def test_rows_are_shown_with_their_tensors(capsys: pytest.CaptureFixture[str], r
     assert re.search(r"^Parameters\n.*\nweights +f32\[2\*h,4\*h\] +32,768 +8\*h\*\*2 +131,072$", text, re.MULTILINE)
 
 
+def test_symbols_that_a_list_keeps(capsys: pytest.CaptureFixture[str], reference: Path) -> None:
+    file, setting = graph_file(reference, "dynamic_rnn_with_backprop"), ("--set", "b=7")
+    whole = counted(capsys, file, *setting, "--ops")
+    kept = counted(capsys, file, *setting, "--ops", "--symbols", "b")
+    assert kept["symbols"] == {"b": 7} != whole["symbols"]
+    for name in ("inputs", "parameters", "ops"):
+        for key, values in kept["tables"][name].items():
+            if key.endswith("_formula"):
+                assert {symbol for text in values for symbol in parse(text).symbols} <= {"b"}
+            elif key not in ("tensor", "inputs", "outputs", "rule"):
+                assert values == whole["tables"][name][key], (name, key)
+    assert counted(capsys, file, *setting, "--ops", "--symbols", "all") == whole
+    assert "has no symbol 'q'" in fails(capsys, "count", file, "--symbols", "b,q")
+    assert "--latex goes with a workload" in fails(capsys, "count", file, "--symbols", "b", "--latex", "f.tex")
+    shown = run(capsys, "formulas", "show", file, "--symbols", "b", "--set", "b=7", "--json")
+    flops = json.loads(shown)["sections"]["formulas"]["tables"]["totals"]
+    assert whole["facts"]["flops"] in flops["value"]
+
+
 def test_dropping_and_binding(capsys: pytest.CaptureFixture[str], reference: Path) -> None:
     file = graph_file(reference, "static_unroll")
     whole = counted(capsys, file, "--table", "catamount", "--ops")
@@ -133,3 +153,13 @@ def test_its_formulas_are_shown(capsys: pytest.CaptureFixture[str], word_lm: Pat
     document = json.loads(run(capsys, "formulas", "show", word_lm, "--set", "s=80", "--json"))
     assert document["settings"]["s"] == 80
     assert "2*h*(8*h + v + 4) + v" in document["sections"]["formulas"]["tables"]["totals"]["formula"]
+
+
+def test_a_list_of_ops_holds_to_top_and_says_where_its_tensors_are(
+    capsys: pytest.CaptureFixture[str], reference: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    text = run(capsys, "count", graph_file(reference, "dynamic_rnn_with_backprop"), "--ops", "--top", "2")
+    listed = text.partition("\nOps ")[2].partition("\nInputs and outputs of each op: from 100 columns")[0].splitlines()
+    assert len(listed) < 10
+    assert re.fullmatch(r"and \d+ more rows", listed[-1])

@@ -6,6 +6,7 @@ import json
 import re
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -72,6 +73,27 @@ def test_the_next_line_says_that_a_plan_for_a_gpu_runs_on_one(
     assert f"next: {words}" in run(folder, *asked).stdout
 
 
+@pytest.mark.slow
+def test_the_plan_of_a_script_is_followed_as_the_next_lines_say(tmp_path: Path) -> None:
+    loop = "    for _ in range(4):\n        optimizer.zero_grad(); model(x).sum().backward(); optimizer.step()\n"
+    made = (
+        "import torch, tensortide\nmodel = torch.nn.Sequential("
+        "*[m for _ in range(6) for m in (torch.nn.Linear(64, 64), torch.nn.GELU())])\n"
+        "optimizer = torch.optim.SGD(model.parameters(), 0.1)\nx = torch.randn(4096, 64)\n"
+    )
+    (tmp_path / "train.py").write_text(f"{made}if True:\n{loop}")
+    asked = ("--budget", "80%", "--work-limit", "1000", "--plan", "t.json", "--", "python", "train.py")
+    capture, follow = re.findall("^next: (.*)", run(tmp_path, *asked).stdout, re.MULTILINE)
+    assert capture == "tensortide capture -o t.tide -- python train.py"
+    assert called(tmp_path, *capture.split()[1:]).returncode == 0
+    opened = re.fullmatch("in train.py, where training begins: (with .*:) the loop inside follows the plan", follow)
+    assert opened is not None
+    shown = "print(memory.usage.followed_steps)\n"
+    (tmp_path / "train.py").write_text(f"{made}{opened[1][:-1]} as memory:\n{loop}{shown}")
+    done = subprocess.run([sys.executable, "train.py"], cwd=tmp_path, capture_output=True, text=True, check=True)
+    assert int(done.stdout) > 0
+
+
 def test_the_text_says_whether_it_fits_and_what_to_compute_again(folder: Path) -> None:
     text = run(folder, *UNDER, "--work-limit", "10000").stdout
     share = r"\(80(\.0)? % of the peak without a budget\)"
@@ -106,7 +128,7 @@ def test_a_budget_of_the_whole_peak_changes_nothing(folder: Path) -> None:
 
 
 def test_what_does_not_fit_says_the_least_and_the_op_and_writes_no_plan(folder: Path) -> None:
-    done = run(folder, "step.tide", "--budget", "1000", "--plan", "none.json", code=1)
+    done = run(folder, "step.tide", "--budget", "1000B", "--plan", "none.json", code=1)
     assert re.search(
         r"Does not fit 1000 B: op \d+, \S+.* needs \S+ KiB with what must stay", " ".join(done.stdout.split())
     )
@@ -114,7 +136,7 @@ def test_what_does_not_fit_says_the_least_and_the_op_and_writes_no_plan(folder: 
 
 
 def test_a_search_that_finds_no_plan_and_excludes_none_is_undecided(folder: Path) -> None:
-    done = run(folder, "tight.tide", "--budget", "2700", "--time-limit", "0", "--json", code=4)
+    done = run(folder, "tight.tide", "--budget", "2700B", "--time-limit", "0", "--json", code=4)
     facts = json.loads(done.stdout)["sections"]["plan"]["facts"]
     assert facts["status"] == "none found"
     assert facts["least_bytes"] <= facts["budget_bytes"]

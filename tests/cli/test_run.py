@@ -50,6 +50,36 @@ def test_results_are_compared_with_those_of_ordinary_steps(capsys: pytest.Captur
     assert facts["compared_bytes"] > 0
 
 
+CONVOLVED = """
+import torch
+
+def step(channels=4):
+    model = torch.nn.Sequential(*(torch.nn.Conv2d(n, channels, 3, padding=1) for n in (3, channels, channels)))
+    images = torch.rand(4, 3, 8, 8)
+
+    def work():
+        model(images).square().mean().backward()
+        model.zero_grad()
+
+    return work
+"""
+
+
+def test_workspace_over_the_budget_is_said(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    """Convolutions take more workspace than a small budget leaves: it is no bound on that."""
+    (tmp_path / "file.py").write_text(CONVOLVED)
+    for budget, is_over in ((24 << 10, True), (1 << 20, False)):
+        target = (f"{tmp_path}/file.py:step", "--budget", f"{budget}B", "--steps", "1", "--no-plain", "--quiet")
+        status, out, _ = output(capsys, *target, "--json")
+        section = json.loads(out)["sections"]["run"]
+        assert status == 0
+        assert (section["facts"]["peak_bytes"] > budget) == is_over
+        assert (
+            any("over the budget: the workspace of kernels" in one["text"] for one in section.get("notes", ()))
+            == is_over
+        )
+
+
 STRAYS = """
 import torch
 from tensortide.errors import RunError
@@ -83,10 +113,18 @@ def test_results_that_differ_are_said(capsys: pytest.CaptureFixture[str], tmp_pa
 
 
 def test_a_share_says_of_what_it_is(capsys: pytest.CaptureFixture[str]) -> None:
-    _, out, _ = output(capsys, *SMALL, "--budget", "50%")
-    assert re.search(r"Budget .*50% of the memory of cpu, \S+ % of the peak", " ".join(out.split()))
+    _, out, _ = output(capsys, *SMALL, "--budget", "120%")
+    assert re.search(r"Budget .*120% of the peak of the captured step, \S+ % of the peak", " ".join(out.split()))
     _, out, _ = output(capsys, *SMALL, "--budget", "1GiB")
-    assert "of the memory of" not in out
+    assert "captured step" not in out
+
+
+def test_a_share_is_of_the_same_peak_as_that_of_plan(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["plan", *SMALL[:-2], "--budget", "120%", "--json"])
+    planned = json.loads(capsys.readouterr().out)["sections"]["plan"]["facts"]
+    _, out, _ = output(capsys, *SMALL, "--budget", "120%", "--json")
+    assert json.loads(out)["sections"]["run"]["facts"]["budget_bytes"] == planned["budget_bytes"]
 
 
 def test_json_has_the_figures(capsys: pytest.CaptureFixture[str]) -> None:
@@ -138,9 +176,9 @@ def test_a_step_that_fits_only_under_a_budget_runs_under_it_alone(
     ("arguments", "message"),
     [
         ((*SMALL, "--budget", "1B"), "asks for"),
-        ((*SMALL, "--budget", "60"), "a budget of 60 would be 60 bytes: 60 MiB? 60 %? Bytes are written 60B"),
-        ((*SMALL, "--budget", "0"), "no number of bytes above 0"),
-        ((*SMALL, "--budget", "8000"), "would be 8000 bytes: 8000 MiB? Bytes are written 8000B"),
+        ((*SMALL, "--budget", "60"), "a budget of 60 would be 60 bytes: 60MiB, 60GiB or 60%? Bytes are written 60B"),
+        ((*SMALL, "--budget", "0"), "is more than '0'"),
+        ((*SMALL, "--budget", "8000"), "would be 8000 bytes: 8000MiB, or 8000GiB? Bytes are written 8000B"),
         ((*SMALL, "--budget", "much"), "is no budget"),
         ((*SMALL, "--budget", "1GiB", "--policy", "best"), "no policy"),
         ((*SMALL[:-2], "--budget", "1GiB", "--steps", "0"), "--steps takes"),

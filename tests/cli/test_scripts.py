@@ -199,6 +199,7 @@ def test_a_verb_that_takes_no_script_says_so_first(typed: str, here: Path) -> No
     [
         ("fit --gpu t4 train.py", "Unknown option: --gpu. Did you mean --machine?"),
         ("fit --gpus=t4 -- python train.py", "Unknown option: --gpus=t4. Did you mean --machine?"),
+        ("place compare gpt2 --option population=50", "Unknown option: --option. Did you mean --grid?"),
         ("time gpt2 --card t4", "Unknown option: --card. Did you mean --machine?"),
         ("report hand.py --html x.html --json --top 3", "--html may be an option of tensortide report or of hand.py."),
         ("fit train.py --set lr=3", "Give the script its own option, as in train.py --lr 3"),

@@ -13,6 +13,7 @@ from tensortide.cli import main
 from tensortide.executors import LOCAL, SERIAL, Where
 from tensortide.executors.request import WorkerRequest
 from tensortide.request import options
+from tensortide.studies.experiment.request import TrialsRequest
 from tensortide.studies.placement.scores import score_all
 from tests.cli.command import run
 from tests.studies.placement.test_comparison import SUBJECT
@@ -33,7 +34,10 @@ def test_every_sweep_has_the_same_two_options() -> None:
     assert names == {"--threads", "--cluster"}
     found = {path: requests(command) for path, command in every_command()}
     assert {path for path, kinds in found.items() if WorkerRequest in kinds} == VERBS
-    others = {kind for kinds in found.values() for kind in kinds} - {WorkerRequest}
+    others = {kind for kinds in found.values() for kind in kinds} - {
+        WorkerRequest,
+        TrialsRequest,
+    }  # whose file has keys for them
     assert {name for kind in others for one in own_options(kind) for name in one.names} & names == {"--threads"}
 
 

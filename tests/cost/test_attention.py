@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch.nn.attention import SDPBackend, sdpa_kernel
 
-from tensortide.cost.rules import attention as masks
+from tensortide.cost.families import attention as masks
 from tests.cost.probe import cost_of, cost_of_call, counted, tensor
 from tests.marks import since
 

@@ -76,6 +76,8 @@ EINSUMS = {
     "ij,ij->ij": ((3, 4), (3, 4)),
     "...d,de->...e": ((2, 3, 4), (4, 5)),
     "ij,jk": ((3, 4), (4, 5)),
+    "ai,ib": ((3, 1), (1, 5)),  # nothing to add up: a product of elements
+    "ai,bi->ab": ((3, 1), (5, 4)),
     "ijk->i": ((3, 4, 5),),
     "bid,bjd->bij": ((2, 3, 4), (1, 5, 4)),
     "ija,jk->ik": ((3, 4, 2), (4, 5)),

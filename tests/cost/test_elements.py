@@ -80,6 +80,8 @@ BY_HAND: dict[str, tuple[Any, Any]] = {
     "layer_norm": (lambda x: F.layer_norm(x, (N,)), lambda row: layer_norm(row, None, None)),
     "sigmoid": (torch.sigmoid, lambda row: [Number(1) / ((x * -1).function(math.exp) + 1) for x in row]),
     "cumsum": (lambda x: x.cumsum(-1), total),
+    "cummax": (lambda x: x.cummax(-1), largest),
+    "cummin": (lambda x: x.cummin(-1), largest),
 }
 
 

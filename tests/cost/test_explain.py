@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
+import tomllib
 from pathlib import Path
 
 import pytest
 import torch
 
-from tensortide.cost import explain, missing
+from tensortide.cost import explain, missing, read_rows, registry
 from tensortide.errors import NoSuchOp
 from tensortide.graph import TENSOR, Call
 from tensortide.reports.render.markdown import render_markdown
@@ -69,5 +70,11 @@ def test_stub_of_a_missing_rule() -> None:
     assert '@tensortide.cost.rule("strange::class.wide"' in found.stub
     assert 'x = op.shape("x")  # (4, 4), float32' in found.stub
     ast.parse(found.stub)
+    row = "\n".join(line[2:] for line in found.stub.splitlines()[1:4])
+    read_rows(tomllib.loads(row)["ops"])
+    try:
+        assert registry.find("strange::class.wide") is not None
+    finally:
+        del registry._table["strange::class.wide"]
     assert "strange.class.wide x2 (4,4) in (outside)" in str(found)
     assert missing(GRAPH) == []

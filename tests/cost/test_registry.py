@@ -95,9 +95,9 @@ def test_plug_ins_are_loaded_and_named_when_they_fail(monkeypatch: pytest.Monkey
     monkeypatch.setattr(importlib.metadata, "entry_points", lambda group: [Entry(lambda: register)] * (group == GROUP))
     monkeypatch.setattr(registry, "_loaded", set())
     registry._table.pop("theirs::op")
-    registry._load()
+    registry.load()
     registry._loaded.remove(registry._ALL)
-    registry._load()  # what is loaded stays as it is
+    registry.load()  # what is loaded stays as it is
     assert rule_for("theirs::op") is not None
 
 

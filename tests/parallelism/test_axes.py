@@ -8,7 +8,7 @@ from tensortide.errors import TensortideError
 from tensortide.graph import Call, Graph, Op, Phase, Role, Storage, Tensor
 from tensortide.graph.communication import payload_bytes
 from tensortide.graph.model import TENSOR
-from tensortide.parallelism.analysis import Analysis
+from tensortide.parallelism.analysis import Analysis, analyzed
 from tensortide.parallelism.axes import Axes
 from tensortide.parallelism.draft import contiguous
 from tensortide.parallelism.layout import tie_view
@@ -16,6 +16,7 @@ from tensortide.parallelism.local import LocalSizes
 from tensortide.parallelism.rules import rules
 from tensortide.parallelism.rules.table import rule
 from tensortide.parallelism.sites import Site
+from tests.cost.probe import graph_of, tensor
 
 
 def sizes(axes: Axes, these: list[int]) -> list[int]:
@@ -100,3 +101,35 @@ def test_the_payload_of_a_list_is_that_of_all_its_tensors() -> None:
     call = Call("c10d.allreduce_coalesced_.default", (("tensors", (TENSOR, TENSOR)),), 1, (0, 1), None)
     graph = Graph((Op(0, (0, 1), (), Phase.BACKWARD),), (call,), tensors, storages)
     assert payload_bytes(graph[0]) == 32 * 4
+
+
+@pytest.mark.parametrize(
+    ("op", "inputs", "output", "free"),
+    [
+        ("aten.add.Tensor", [(4, 8), (8,)], (4, 8), "01 0 01"),
+        ("quantized.add.default", [(4, 8), (4, 8)], (4, 8), "01 01 01"),
+        ("jax.add", [(4, 8), (4, 8)], (4, 8), "01 01 01"),
+        ("aten.max_pool2d.default", [(4, 3, 8, 8)], (4, 3, 4, 4), "01 01"),
+        ("aten.max_pool2d.default", [(3, 8, 8)], (3, 8, 8), "0 0"),  # one image: its height is no channel
+        ("aten.avg_pool1d.default", [(3, 8)], (3, 4), "0 0"),
+        ("aten.fractional_max_pool2d.default", [(4, 3, 8, 8), (4, 3, 2)], (4, 3, 4, 4), "01 01 01"),
+        ("prims._low_memory_max_pool_with_offsets.default", [(4, 3, 8, 8)], (4, 3, 4, 4), "01 01"),
+        ("onnx.RoiAlign", [(4, 3, 8, 8), (4, 4), (4,)], (4, 3, 2, 2), "- - - -"),
+        ("jax.reduce_window", [(8,)], (2,), "- -"),
+        ("jax.reduce_window_max", [(4, 8, 8, 6)], (4, 8, 8, 6), "- -"),
+        ("tf.MaxPool", [(4, 8, 8, 6)], (4, 8, 8, 6), "- -"),
+        ("tf.BiasAdd", [(4, 8, 8, 8), (8,)], (4, 8, 8, 8), "- - -"),  # by a layout that its attributes name
+        ("onnx.QuantizeLinear", [(4, 8, 8, 8), (8,)], (4, 8, 8, 8), "- - -"),
+        ("onnx.DynamicQuantizeLinear", [(4, 8)], (4, 8), "- -"),
+        ("com.microsoft::RotaryEmbedding", [(4, 8, 16)], (4, 8, 16), "- -"),
+        ("keras.ops_Cumsum", [(4, 8)], (4, 8), "- -"),
+        ("quantized_decomposed.quantize_per_channel.default", [(4, 8), (8,)], (4, 8), "- - -"),
+    ],
+)
+def test_an_op_of_another_vocabulary_is_cut_whatever_its_costs_are_like(
+    op: str, inputs: list[tuple[int, ...]], output: tuple[int, ...], free: str
+) -> None:
+    call = Call(op, tuple((f"x{i}", TENSOR) for i in range(len(inputs))), len(inputs))
+    analysis = analyzed(graph_of((call, [tensor(*shape) for shape in inputs], [tensor(*output)])))
+    found = ["".join(str(i) for i, axis in enumerate(dims) if not analysis.reason(axis)) for dims in analysis.dims]
+    assert [dims or "-" for dims in found] == free.split()

@@ -172,3 +172,10 @@ def device_of(memory: float) -> GraphDevice:
 def test_settings_that_cannot_be_are_one_error(options: dict[str, Any], message: str) -> None:
     with pytest.raises(TensortideError, match=message):
         run(FAN, STAR, [0, 0, 0], **options)
+
+
+def test_a_given_time_that_is_not_finite_is_named_by_layer_and_device() -> None:
+    net = Net("two", {"data": DATA, "a": Entry(type="InnerProduct", parents=("data",), num_outputs=2)})
+    times = np.array([[1.0, 1.0], [np.inf, 1.0]])
+    with pytest.raises(TensortideError, match=r"layer a takes inf ms on device 0 .*: times are 0 or more, and finite"):
+        simulate(net, PAIR, [0, 1], times=OpTimes(times, times))

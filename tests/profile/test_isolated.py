@@ -2,17 +2,26 @@
 
 from __future__ import annotations
 
+import contextlib
+
+import msgspec
 import pytest
 import torch
 
 from tensortide.errors import CaptureError, UnknownCost
+from tensortide.graph import Graph
+from tensortide.importers.imported import Imported
 from tensortide.profile import isolated
+from tensortide.profile.host import own_device
 from tensortide.profile.isolated import BIAS, measure_isolated
 from tensortide.recorder import capture
+from tensortide.recorder.execute import Operands
+from tensortide.targets.durations import with_durations
+from tensortide.targets.requests import TimesRequest
 from tensortide.timing.standins import require_all
 from tests.examples.tiny import TINY
 from tests.marks import some_slow
-from tests.profile.test_profile import STILL, measured, takes
+from tests.profile.test_profile import HANDS, STILL, measured, takes
 
 
 @pytest.mark.parametrize(
@@ -131,3 +140,90 @@ def test_what_an_op_writes_in_place_is_fresh_each_time() -> None:
     measure_isolated(graph)
     assert len(seen) > 3
     assert len(set(seen)) == 1
+
+
+# -- on an accelerator ------------------------------------------------------------------------------
+
+
+class Null:
+    """A device that is none: its queue runs an op when the host calls it, at the time of the test's clock."""
+
+    def __init__(self) -> None:
+        self.idle, self.calls = True, list[str]()
+        null = self
+
+        class Event:
+            def __init__(self, *, enable_timing: bool) -> None:
+                assert enable_timing
+
+            def record(self) -> None:
+                null.idle, self.ns = False, HANDS.ns
+                null.calls.append("record")
+
+            def elapsed_time(self, other: Event) -> float:
+                assert null.idle, "read before the queue has come so far"
+                return (other.ns - self.ns) / 1e6
+
+        self.Event = Event
+
+    def synchronize(self) -> None:
+        self.idle = True
+        self.calls.append("synchronize")
+
+    def get_device_name(self) -> str:
+        return "Null 1"
+
+
+@pytest.fixture
+def null(monkeypatch: pytest.MonkeyPatch) -> Null:
+    """The null device in place of GPUs; its tensors are those of the CPU."""
+    device = Null()
+    monkeypatch.setattr(torch, "get_device_module", lambda kind: device)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(isolated, "AHEAD_BYTES", 8)
+    monkeypatch.setattr(isolated, "device_context", lambda device: contextlib.nullcontext())
+    monkeypatch.setattr(isolated, "Operands", lambda op, device: Operands(op, "cpu"))
+    return device
+
+
+X = torch.ones(3)
+
+
+def test_events_of_the_device_time_an_op_and_not_the_clock_of_the_host(null: Null) -> None:
+    graph = capture(lambda: takes(takes(X, 5000), 7000).add(1), real=True)
+    durations = measure_isolated(graph, device="cuda")
+    assert durations.ns == (5000, 7000, 1)
+    assert measured(durations).stand_ins == {}
+    assert measured(durations).machine is not None
+    assert "in isolation, on Null 1" in durations.source
+    assert null.calls[:4] == ["synchronize", "record", "record", "synchronize"]
+
+
+def test_kernels_of_a_gpu_are_measured_on_one_that_is_here(null: Null) -> None:
+    graph = capture(lambda: takes(X, 5000), real=True)
+
+    def on(device: str) -> Graph:
+        return msgspec.structs.replace(
+            graph, storages=tuple(msgspec.structs.replace(storage, device=device) for storage in graph.storages)
+        )
+
+    assert [own_device(on(device)) for device in ("cuda:0", "unknown", "cpu")] == ["cuda", "cuda", "cpu"]
+    step = with_durations(Imported(on("cuda:0")), TimesRequest(measure=True))
+    assert step.durations is not None
+    assert step.durations.ns == (5000,)
+    assert "on Null 1" in step.durations.source
+
+
+def test_without_a_gpu_the_kernels_of_one_are_measured_on_the_cpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    graph = capture(lambda: X + 1, real=True)
+    storages = tuple(msgspec.structs.replace(storage, device="cuda:0") for storage in graph.storages)
+    assert own_device(msgspec.structs.replace(graph, storages=storages)) == "cpu"
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
+def test_a_gpu_takes_longer_for_more() -> None:
+    small, large = (torch.rand(size, size) for size in (256, 4096))
+    durations = measure_isolated(capture(lambda: (small @ small, large @ large), real=True), device="cuda")
+    assert measured(durations).stand_ins == {}
+    assert 1_000 < durations.ns[0] < durations.ns[1]

@@ -17,7 +17,8 @@ import tensortide
 from tensortide.errors import PlanError, PlanLeft, RunError
 from tensortide.graph import save
 from tensortide.memory.accumulate import partial_sums
-from tensortide.plans import Compute, Lane, Plan, in_order, save_plan
+from tensortide.plans import Compute, Evict, Lane, Plan, in_order, save_plan
+from tensortide.plans.model import Step
 from tensortide.plans.remat.schedule import recorded
 from tensortide.replays.remat import Simulator
 from tensortide.run.budget import Budget
@@ -177,6 +178,48 @@ def test_a_sum_of_gradients_is_never_computed_again() -> None:
     assert len(sums) == 23
     assert 0 < len(again) < len(told.recorded)
     assert not sums.intersection(again)
+
+
+@pytest.mark.filterwarnings("ignore::tensortide.errors.PlanLeft")
+@pytest.mark.parametrize("keep", [None, lambda gradient: gradient, torch.Tensor.untyped_storage])
+def test_a_gradient_that_a_hook_keeps_is_not_summed_into(keep: Callable[[torch.Tensor], Any] | None) -> None:
+    x, kept = torch.linspace(0, 1, 64).requires_grad_(), list[Any]()
+
+    def step(*, hooked: bool = keep is not None) -> None:
+        hidden = x.exp()
+        one, two = hidden.sin(), hidden.cos()  # the gradient of the second is the first to arrive
+        if hooked and keep is not None and two.grad_fn is not None:
+            two.grad_fn.register_hook(lambda made, _: kept.append(keep(made[0])))
+        (one + two).sum().backward()
+        x.grad = None
+
+    graph = tensortide.capture(lambda: step(hooked=False))
+    assert "aten.add_.Tensor" in [graph.calls[op.call].op for op in graph.ops]
+    usage = traced(step, UNLIMITED, graph, policy=in_order(graph, range(len(graph)), "cpu")).usage
+    want = -x.detach().exp().sin()
+    assert [*map(torch.Tensor.tolist, map(torch.empty(0).set_, kept))] == [want.tolist()] * len(kept)
+    assert (usage.followed_steps, usage.left_steps, len(kept)) == ((3, 0, 0) if keep is None else (0, 3, 3))
+
+
+def test_a_plan_recomputes_from_what_the_program_has_released() -> None:
+    weight = torch.linspace(0, 1, 64).requires_grad_()
+
+    def step() -> None:
+        made = (weight + 1).exp().sin()  # the sum is released once its exponential is there
+        for _ in range(8):
+            made = made * 2
+        made.sum().backward()
+        weight.grad = None
+
+    graph = tensortide.capture(step)
+    names = [op.name for op in graph]
+    exp, sin, cos = (names.index(f"aten.{name}.default") for name in ("exp", "sin", "cos"))
+    plan = in_order(graph, range(len(graph)), "cpu")
+    steps: list[Step] = [Compute(op) for op in range(len(graph))]
+    steps[cos:cos] = [Compute(exp)]
+    steps[sin + 1 : sin + 1] = [Evict(graph.index.allocated[exp][0])]
+    usage = traced(step, UNLIMITED, graph, policy=Plan(plan.graph, (Lane("cpu", tuple(steps)),))).usage
+    assert (usage.followed_steps, usage.recomputations) == (3, 3)
 
 
 @pytest.mark.parametrize("share", [0.85, 0.8])

@@ -279,7 +279,7 @@ def test_a_backward_pass_in_another_thread() -> None:
 
 def test_threads_that_wait_for_each_other_end_in_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """Not in a deadlock: one op runs at a time, and this one waits for that of a thread."""
-    monkeypatch.setattr("tensortide.run.runtime.LOCK_TIMEOUT_S", 0.2)
+    monkeypatch.setattr("tensortide.run.interrupts.LOCK_TIMEOUT_S", 0.2)
     other: list[Any] = []
 
     def kernel(x: torch.Tensor) -> torch.Tensor:

@@ -145,7 +145,7 @@ def test_what_is_not_at_home_yet_keeps_to_the_limit(warm: int) -> None:
             for _ in range(3):
                 step()
     assert budget.usage.peak_bytes <= limit
-    assert budget.usage.followed_steps == 2 + warm
+    assert len(budget.steps) == 2 + warm  # they run the captured ops; what the policy recomputes at first is no plan's
     assert same_as_without(tower, step, 3 + warm)
 
 

@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from tensortide.errors import PlanError
+from tensortide.errors import PlanError, TensortideError
+from tensortide.request import Request, option_of
+from tensortide.studies.experiment.grammar import trial_of
+from tensortide.studies.live import RunRequest
+from tensortide.studies.planning.request import PlanRequest
 from tensortide.studies.remat.budgets import Budget, budgets, resolved
+from tensortide.studies.remat.simulate import SimulateRequest
 
 TENTHS = [1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1]
 
@@ -57,3 +64,43 @@ def test_they_are_resolved_from_the_largest_down_and_each_once() -> None:
 def test_anything_else_is_one_clear_error(text: str, why: str) -> None:
     with pytest.raises(PlanError, match=why):
         budgets(text)
+
+
+VERBS: tuple[type[Request], ...] = (RunRequest, PlanRequest, SimulateRequest)
+
+
+def read_by_all(text: str) -> list[tuple[float | None, int | None] | str]:
+    """The budget of ``text``, or the error, by each verb that takes one."""
+    found: list[tuple[float | None, int | None] | str] = []
+    for kind in (*VERBS, None):
+        try:
+            if kind is None:
+                made: Any = trial_of({"workload": "mlp", "policy": "lru", "budget": text}, "", "").budget
+            else:
+                read = option_of(kind, "budget").opt.read
+                assert read is not None
+                made = read(text)
+            found.append((made.ratio, made.nbytes))
+        except TensortideError as error:
+            found.append(str(error).removeprefix(": .budget: "))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("text", "means"),
+    [
+        ("0.6", (0.6, None)),
+        ("60%", (0.6, None)),
+        ("120%", (1.2, None)),
+        ("1", (1.0, None)),
+        ("99999GiB", (None, 99999 << 30)),
+        ("60B", (None, 60)),
+        ("8589934592", (None, 8 << 30)),
+        ("2", "a budget of 2 would be 2 bytes: 2MiB, 2GiB or 2%? Bytes are written 2B"),
+        ("60", "a budget of 60 would be 60 bytes: 60MiB, 60GiB or 60%? Bytes are written 60B"),
+        ("4096", "a budget of 4096 would be 4096 bytes: 4096MiB, or 4096GiB? Bytes are written 4096B"),
+        ("60%act", "'60%act' is no budget: write a size (8GiB), or a part of the peak (60% or 0.6)"),
+    ],
+)
+def test_all_verbs_read_a_budget_alike(text: str, means: tuple[float | None, int | None] | str) -> None:
+    assert read_by_all(text) == [means] * 4

@@ -8,10 +8,12 @@ import pytest
 import torch
 
 import tensortide
+from tensortide.graph import TENSOR, Call
 from tensortide.timing import device, estimate
 from tensortide.timing.families import VIEW, works
 from tensortide.timing.prediction import VIEW_NS
 from tensortide.timing.work import product
+from tests.cost.probe import graph_of, tensor
 from tests.graphs import stored
 
 
@@ -78,3 +80,10 @@ def test_convolutions_are_products_of_patches_and_weights() -> None:
         if work.family in ("convolution_1x1", "convolution_kxk"):
             batch, m, n, k = work.dims
             assert work.matrix_flops == 2 * batch * m * n * k
+
+
+@pytest.mark.parametrize("op", ["tf.ApplyGradientDescent", "tf.ResourceApplyGradientDescent"])
+def test_a_step_named_after_a_descent_is_no_backward_pass(op: str) -> None:
+    call = Call(op, (("var", TENSOR), ("delta", TENSOR)), 2)
+    (found,), _ = works(graph_of((call, [tensor(4, 4), tensor(4, 4)], [tensor(4, 4)])))
+    assert found.family == "optimizer"

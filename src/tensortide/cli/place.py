@@ -126,7 +126,7 @@ def score(asked: scores.ScoreRequest, files: Files, out: OutputRequest) -> ExitS
     with progress(out.quiet) as say:
         subject, found = scores.answer(asked, say)
     made = placement.scores(subject, found, by_time=asked.order == "time")
-    wrote = [] if asked.out is None else scores.write_all(found, asked.out)
+    wrote = [] if asked.out is None else scores.write_all(subject, found, asked.out)
     show(made, out, wrote=[*wrote, *files.write(made, table="scores")])
     return ExitStatus.HOLDS if any(one.run.fits for one in found) else ExitStatus.FAILS
 

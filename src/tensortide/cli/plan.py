@@ -14,9 +14,11 @@ from tensortide.cli.search import searching
 from tensortide.cli.show import Files, OutputRequest, show
 from tensortide.cli.verb import family, verb
 from tensortide.errors import ExitStatus
+from tensortide.graph.file import SUFFIX as GRAPH_SUFFIX
 from tensortide.importers.door import resolve
 from tensortide.plans import save_plan
 from tensortide.plans.planned import Planned
+from tensortide.recorder.script import Script
 from tensortide.recorder.target import Workload
 from tensortide.studies.planning.g10_comparison import Compared
 from tensortide.studies.planning.request import (
@@ -30,7 +32,7 @@ from tensortide.studies.planning.request import (
 )
 from tensortide.studies.remat.budgets import Budget
 from tensortide.studies.torch_file.choice import own_suffix
-from tensortide.targets.command import command
+from tensortide.targets.command import command, typed
 from tensortide.write import write_files
 
 plan = family("plan")
@@ -70,15 +72,22 @@ def under_budget(asked: PlanRequest, files: Files, out: OutputRequest) -> ExitSt
 
 
 def _follow(asked: PlanRequest, found: Planned) -> Iterator[str]:
-    """Yield the command that trains under the plan; what can only be read cannot be run."""
-    if found.plan is None or not isinstance(resolve(asked.target), Workload):
+    """Yield the command that trains under the plan; a script opens the budget itself, and what can only be read cannot
+    be run."""
+    target = resolve(asked.target)
+    if found.plan is not None and asked.plan is not None and isinstance(target, Script):
+        kept = asked.plan.with_suffix(GRAPH_SUFFIX)
+        yield command("capture", asked.target, *typed(asked.step.capture), "-o", str(kept))
+        words = f'with tensortide.budget({found.budget_bytes}, "{asked.plan}", graph="{kept}"):'
+        yield f"in {target.file}, where training begins: {words} the loop inside follows the plan"
+    if found.plan is None or not isinstance(target, Workload):
         return
     from tensortide.run.device import has_gpu
 
     budget, settings = asked.budget, [part for one in asked.step.capture.set for part in ("--set", one)]
-    typed = isinstance(budget, Budget) and budget.nbytes is not None and budget.text
+    given = isinstance(budget, Budget) and budget.nbytes is not None and budget.text
     plan_file = "plan.json" if asked.plan is None else str(asked.plan)
-    room = ("--budget", typed or str(found.budget_bytes))
+    room = ("--budget", given or str(found.budget_bytes))
     follow = command("run", asked.target, *settings, *room, "--policy", plan_file)
     if asked.step.capture.wants_gpu and not has_gpu():
         follow = f"on a machine with a GPU, {follow}"

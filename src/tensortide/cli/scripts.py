@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 LOG = logging.getLogger("tensortide")
 ALIKE = 0.75
 """Likeness of two options from which on one may be meant where the other is typed."""
-_SYNONYMS = dict.fromkeys(("--gpu", "--gpus", "--card"), "--machine")
-"""Options of ours under names that others have for them."""
+_SYNONYMS = {**dict.fromkeys(("--gpu", "--gpus", "--card"), "--machine"), "--option": "--grid"}
+"""Options under the names that other programs, or other verbs, have for them."""
 _FUNCTION = re.compile(r"(.+\.py):(\w+)")
 
 

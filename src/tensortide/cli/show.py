@@ -41,6 +41,15 @@ def _rendered(name: str, *, folders: bool = False) -> Format:
     return Format(partial(check_writable, folders=folders), write)
 
 
+def _traced(document: Document, path: Path, *_: object) -> None:
+    from tensortide.reports.pictures import Curve, Spans
+    from tensortide.reports.render.trace import render_trace
+
+    if not any(isinstance(block, Spans | Curve) for section in document.sections for block in section.blocks):
+        raise OutputError("there is nothing to trace: the result has no times of ops.")
+    write_file(path, render_trace(document))
+
+
 def _is_folder(path: Path) -> bool:
     return path.is_dir() or not (path.suffix or path.exists())
 
@@ -141,7 +150,9 @@ class Files(Request):
         Path | None, Opt("Write a summary to paste into a pull request.", writes=True), _rendered("markdown")
     ] = None
     trace: Annotated[
-        Path | None, Opt("Write a trace for Perfetto or chrome://tracing.", writes=True), _rendered("trace")
+        Path | None,
+        Opt("Write a trace for Perfetto or chrome://tracing.", writes=True),
+        Format(check_writable, _traced),
     ] = None
 
     def _asked(self) -> Iterator[tuple[Option, Format, str, Path]]:

@@ -7,6 +7,7 @@ from tensortide.cost.count import PHASES, Count, count
 from tensortide.cost.coverage import Coverage, OpGroup
 from tensortide.cost.evaluate import OpCost, Resolver
 from tensortide.cost.explain import Explanation, Missing, explain, missing
+from tensortide.cost.families import FAMILIES, read_rows
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.parameters import ModelSizes
 from tensortide.cost.record import Cost
@@ -14,6 +15,7 @@ from tensortide.cost.registry import Rule, rule
 from tensortide.cost.totals import ModuleTotal, Total
 
 __all__ = [
+    "FAMILIES",
     "PHASES",
     "Bytes",
     "Cost",
@@ -34,6 +36,7 @@ __all__ = [
     "interface",
     "missing",
     "nothing",
+    "read_rows",
     "reads",
     "rule",
     "writes_only",

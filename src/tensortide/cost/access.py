@@ -96,3 +96,9 @@ def selected_rows(*names: str) -> BytesRule:
     """The arguments ``names`` (indices) are read, and as many elements of the table as there are outputs."""
     indices = reads(*names)
     return lambda op: Bytes(indices(op).read + op.out.nbytes, written(op))
+
+
+def unless_view(op: OpCall) -> Bytes:
+    """Nothing moves where the results lie in arguments."""
+    homes = {tensor.storage for tensor in op.inputs}
+    return Bytes(0, 0) if op.outputs and all(out.storage in homes for out in op.outputs) else interface(op)

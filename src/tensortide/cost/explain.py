@@ -178,7 +178,13 @@ def _stub(call: OpCall) -> str:
     function = re.sub(r"\W", "_", call.base).strip("_") or "op"
     if keyword.iskeyword(function):
         function += "_op"
-    lines = ["import tensortide.cost", "from tensortide.cost import Cost", "", ""]
+    lines = [
+        '# As a row of ops.toml, for tensortide.cost.read_rows("ops.toml"), if it is an instance of a family:',
+        f'# [ops."{call.name}"]',
+        '# family = "elementwise"  # or contraction, reduction, move, ...: see tensortide.cost.FAMILIES',
+        '# weights = "sigmoid"  # what the family takes; else as a function:',
+    ]
+    lines += ["import tensortide.cost", "from tensortide.cost import Cost", "", ""]
     lines += [f'@tensortide.cost.rule("{call.name}", formula="...")', f"def {function}(op):"]
     lines += [f'    """What {qualified(call.name.replace("::", "."))} computes."""']
     for name, value in call.arguments.items():

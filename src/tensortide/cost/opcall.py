@@ -91,6 +91,19 @@ class OpCall:
         """The tensor argument that the op has under one of ``names``."""
         return self.tensor(next((name for name in names if name in self.arguments), names[-1]))
 
+    def operand(self, which: str) -> Tensor:
+        """The operand that a row names: an argument, the first of several that the op has, a number (``0`` is the
+        first tensor given), ``out`` or the ``last`` output."""
+        names = which.split()
+        for name in names:
+            if name in ("out", "last"):
+                return self.out if name == "out" else self.outputs[-1]
+            if isinstance(self.arguments.get(name), Tensor):
+                return self.tensor(name)
+            if name.isdigit() and int(name) < len(self.inputs):
+                return self.inputs[int(name)]
+        return self.tensor(names[-1])
+
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape of tensor argument ``name``."""
         return self.tensor(name).shape

@@ -7,16 +7,18 @@ points of the group ``tensortide.cost_rules``.
 
 from __future__ import annotations
 
+import functools
 import importlib
 import importlib.metadata
 import pkgutil
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
 
 from tensortide.cost.access import BytesRule, interface
+from tensortide.cost.kinds import WEIGHTS, Kind, Weigh, Weights, elements, per_element, weights_of
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import Cost
 from tensortide.errors import TensortideError
@@ -31,7 +33,9 @@ class Rule(msgspec.Struct, frozen=True):
     """Rule that derives the cost of one op from its call. ``formula`` and ``meaning`` are texts for people.
 
     ``work`` returns None where even this op's shapes do not tell. Its bytes are those of ``bytes`` unless it sets
-    them. ``asks_wanted``: the cost depends on which outputs are read afterwards.
+    them. ``asks_wanted``: the cost depends on which outputs are read afterwards. Rooms that ask something else of an
+    op, its axes or its time, have a table by ``family``. A rule that a family makes has no ``name`` until it is in a
+    row.
     """
 
     name: str
@@ -41,12 +45,13 @@ class Rule(msgspec.Struct, frozen=True):
     meaning: str = ""
     asks_wanted: bool = False
     is_free: bool = False
+    family: str = ""
 
 
 _lock = threading.RLock()
 _loaded: set[tuple[str, str]] = set()
-_ALL = ("", "")
-"""In ``_loaded``, beside names and values of plug-ins, once all of them are, and our own rules."""
+_ALL, _LOADING = ("", ""), ("", "loading")
+"""In ``_loaded``, beside names and values of plug-ins: once all of them are, and our own rules; until then."""
 _table: dict[str, Rule] = {}
 
 
@@ -57,6 +62,8 @@ def rule(
     meaning: str = "",
     asks_wanted: bool = False,
     is_free: bool = False,
+    family: str = "",
+    then: str = "",
 ) -> Callable[[W], W]:
     """Register the decorated function as the cost rule of the ops ``names``.
 
@@ -76,42 +83,122 @@ def rule(
 
     def register(work: W) -> W:
         first_line = (work.__doc__ or "").strip().split("\n")[0].rstrip(".")
-        for name in names:
-            _add(Rule(name, formula or first_line, work, bytes, meaning, asks_wanted, is_free))
+        made = Rule("", formula or first_line, work, bytes, meaning, asks_wanted, is_free, family)
+        registered(names, followed(made, then))
         return work
 
     return register
 
 
 class Vocabulary(NamedTuple):
-    """The decorator that registers rules of one namespace: names of its ops, separated by spaces, then what ``rule``
-    takes. Stacked, each gives the ``meaning`` of its own ops; the docstring is that of those without.
+    """The ops of one namespace, whose names are given separated by spaces.
+
+    As a decorator it registers a function, with what ``rule`` takes; stacked, each gives the ``meaning`` of its own
+    ops, and the docstring is that of those without. ``rows`` registers ops that are instances of families. ``family``
+    is that of rules that are functions. A ``*`` before a name: the op stands in the namespace ``also``, too; a ``+``:
+    in that alone. ``then`` is the attribute that names the function which ops apply to their result.
 
         jax = Vocabulary("jax")
         @jax("cumsum cumprod", "R (n - 1)", "Running sum or product along rows of n.")
+        jax.rows({"add sub neg": "arithmetic", "reduce_sum": reduction("sum")})
     """
 
     namespace: str
+    family: str = ""
+    also: str = ""
+    then: str = ""
 
     def __call__(self, names: str, formula: str, meaning: str = "", **options: Any) -> Callable[[W], W]:
         """Register the decorated function as the rule of the ops ``names``."""
-        keys = (f"{self.namespace}::{name}" for name in names.split())
-        return rule(*keys, formula=formula, meaning=meaning, **options)
+        options = {"family": self.family, "then": self.then, **options}
+        return rule(*self._keys(names), formula=formula, meaning=meaning, **options)
+
+    def each(
+        self, names: str, formula: str, *, of: str = "out", kind: Kind | None = None, bound: str = "", **options: Any
+    ) -> Callable[[Weigh], Weigh]:
+        """Register the decorated function, which weighs one element, as the rule of the ops ``names``."""
+
+        def register(weigh: Weigh) -> Weigh:
+            options.setdefault("family", self.family or "elementwise")
+            self(names, formula, **options)(per_element(weigh, of, kind, bound))
+            return weigh
+
+        return register
+
+    def rows(self, table: Mapping[str, Rule | Weights | str]) -> None:
+        """Register a rule that a family makes, or weights of each element, for each row of names."""
+        for names, given in table.items():
+            made = given if isinstance(given, Rule) else elementwise(given)
+            registered(self._keys(names), followed(made, self.then))
+
+    def _keys(self, names: str) -> Iterator[str]:
+        for name in names.split():
+            bare = name.lstrip("*+")
+            if name[0] != "+":
+                yield f"{self.namespace}::{bare}"
+            if name[0] in "*+":
+                yield f"{self.also}::{bare}"
 
 
-def _add(entry: Rule) -> None:
-    namespace, separator, op = entry.name.partition("::")
-    if not (namespace and separator and op):
-        raise TensortideError(f"not an op name: {entry.name!r}.\nWrite it as namespace::op or namespace::op.overload.")
-    known = _table.get(entry.name)
-    if known is not None:
-        raise TensortideError(f"{entry.name} has a cost rule already: {known.work.__module__}.{known.work.__name__}")
-    _table[entry.name] = entry
+def registered(names: Iterable[str], made: Rule) -> None:
+    """Register a rule that a family makes for ops by their full names."""
+    add(msgspec.structs.replace(made, name=name) for name in names)
+
+
+def elementwise(
+    weights: Weights | str | int | Sequence[int],
+    *,
+    of: str = "out",
+    kind: Kind | None = None,
+    bound: str = "",
+    bytes: BytesRule = interface,
+    family: str = "elementwise",
+) -> Rule:
+    """Ops that do the same work for every element of the operand ``of``: weights by name, or numbers."""
+    found = weights_of(weights)
+
+    def work(op: OpCall) -> Weights:
+        """Element by element, operands broadcast."""
+        del op
+        return found
+
+    formula = found.per("output element" if of == "out" else "element")
+    return Rule("", formula, per_element(work, of, kind, bound), bytes, family=family)
+
+
+def followed(made: Rule, attribute: str) -> Rule:
+    """Ops that apply the function which ``attribute`` names, if any, to their result. A cell has it inside."""
+    if not attribute or made.family == "recurrent":
+        return made
+
+    @functools.wraps(made.work)
+    def work(op: OpCall) -> Cost | None:
+        cost, then = made.work(op), WEIGHTS.get(str(op.arg(attribute, "")).lower())
+        return cost if cost is None or then is None else cost + elements(op, op.out.numel, then)
+
+    return msgspec.structs.replace(made, work=work)
+
+
+def add(entries: Iterable[Rule]) -> None:
+    """Put rules into the table, all or none. Raises TensortideError for a name that is malformed or has one."""
+    added: dict[str, Rule] = {}
+    for entry in entries:
+        namespace, separator, op = entry.name.partition("::")
+        if not (namespace and separator and op):
+            raise TensortideError(
+                f"not an op name: {entry.name!r}.\nWrite it as namespace::op or namespace::op.overload."
+            )
+        known = _table.get(entry.name) or added.get(entry.name)
+        if known is not None:
+            place = f"{known.work.__module__}.{known.work.__name__}"
+            raise TensortideError(f"{entry.name} has a cost rule already: {place}")
+        added[entry.name] = entry
+    _table.update(added)
 
 
 def find(name: str) -> Rule | None:
     """The rule for ``namespace::op`` or ``namespace::op.overload``: the most specific that there is."""
-    _load()
+    load()
     base = name.partition(".")[0]
     rule = _table.get(name) or _table.get(base)
     if rule is None and base.endswith("_") and not base.endswith("__"):
@@ -122,23 +209,32 @@ def find(name: str) -> Rule | None:
 
 def names() -> tuple[str, ...]:
     """Every name that has a rule."""
-    _load()
+    load()
     return tuple(_table)
 
 
-def _load() -> None:
-    """Import the modules and the plug-ins that register rules, each once."""
+def load() -> None:
+    """Import the modules and the plug-ins that register rules, each once: ours first, as others may not replace them.
+
+    Nothing happens within a plug-in that is being imported."""
     if _ALL in _loaded:
         return
     with _lock:
-        package = importlib.import_module("tensortide.cost.rules")
-        for module in pkgutil.iter_modules(package.__path__, "tensortide.cost.rules."):
-            importlib.import_module(module.name)
-        for entry in importlib.metadata.entry_points(group=ENTRY_POINTS):
-            if (entry.name, entry.value) not in _loaded:
-                _load_entry(entry)
-                _loaded.add((entry.name, entry.value))
-        _loaded.add(_ALL)
+        if _loaded & {_ALL, _LOADING}:
+            return
+        _loaded.add(_LOADING)
+        try:
+            package = importlib.import_module("tensortide.cost.rules")
+            for module in pkgutil.iter_modules(package.__path__, "tensortide.cost.rules."):
+                importlib.import_module(module.name)
+            entries = importlib.metadata.entry_points(group=ENTRY_POINTS)
+            for entry in sorted(entries, key=lambda entry: not entry.value.startswith("tensortide.")):
+                if (entry.name, entry.value) not in _loaded:
+                    _load_entry(entry)
+                    _loaded.add((entry.name, entry.value))
+            _loaded.add(_ALL)
+        finally:
+            _loaded.discard(_LOADING)
 
 
 def _load_entry(entry: importlib.metadata.EntryPoint) -> None:

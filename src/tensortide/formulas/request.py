@@ -25,6 +25,7 @@ from tensortide.formulas.result import Symbolic
 from tensortide.formulas.solution import Solution
 from tensortide.graph.sizes import known_sizes
 from tensortide.importers.door import File, resolve
+from tensortide.importers.symbols import require_symbols
 from tensortide.progress import Say, silent
 from tensortide.recorder import resolver
 from tensortide.recorder.script import Script
@@ -66,8 +67,9 @@ class DomainRequest(Request):
     symbols: Annotated[
         str,
         Opt(
-            "Hyperparameters of a workload to keep as symbols: batch,seq, or all (the integers).",
-            of=WORKLOAD,
+            "Symbols to keep, others are numbers: hyperparameters of a workload (batch,seq), sizes of a file (b,s), or "
+            "all (of a workload: the integers).",
+            of=("workload", "file"),
             common=True,
             value="NAMES",
         ),
@@ -99,6 +101,13 @@ class DomainRequest(Request):
         int | None,
         Opt("The same in captures: the formulas are the same on any machine, however loaded.", least=0, of=WORKLOAD),
     ] = None
+
+    def of_file(self, path: Path, known: Iterable[str]) -> set[str]:
+        """The symbols of a file to keep: all of the ``known`` unless some are named. Raises WorkloadError if it has not
+        these, or none."""
+        named = [*known] if self.symbols.strip() in ("", ALL) else _named(self.symbols)
+        require_symbols(path, named or [ALL], known)
+        return {*named}
 
     def derived(self, workload: Workload, asked: Request, needed: Iterable[str] = (), say: Say = silent) -> Symbolic:
         """The formulas of a workload in these symbols and those ``needed``, as ``--set``, ``--assume`` and ``--strict``
@@ -182,7 +191,8 @@ class FormulaRequest(Request):
             step = found.read(None, durations=False, **self.reading.values())
             symbols = step.symbols or known_sizes(step.graph)
             costs = formulas_of_graph(step.graph, symbols, found.path.name).at(**self.bindings())
-            return costs, _unconfirmed("a graph")
+            kept = {*needed, *self.domain.of_file(found.path, symbols)}
+            return costs.along({n: v for n, v in costs.defaults.items() if n not in kept}), _unconfirmed("a graph")
         if isinstance(found, Script):
             raise RequestError(f"{found}: one step of it has no formulas. Write a workload with hyperparameters")
         refuse(self, *described(found))
@@ -214,10 +224,14 @@ class FormulaRequest(Request):
         return values
 
 
+def _named(text: str) -> list[str]:
+    return [name for name in re.split(r"[,\s]+", text) if name]
+
+
 def _names(text: str, workload: Callable[..., Any]) -> list[str]:
     """The hyperparameters that ``text`` names, or all that are integers. Raises RequestError if there is none."""
     if text.strip() != ALL:
-        return [name for name in re.split(r"[,\s]+", text) if name]
+        return _named(text)
     names = [name for name, p in inspect.signature(workload).parameters.items() if type(p.default) is int]
     if not names:
         raise RequestError("the workload has no hyperparameter that is an integer")

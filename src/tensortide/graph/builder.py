@@ -255,10 +255,11 @@ class GraphBuilder(Places):
         block = self._blocks[self._tensors[handle.index].storage]
         block.role, block.last = role, _END
 
-    def assume(self, *texts: str) -> None:
-        """Add what is assumed of the step to the Graph's assumptions."""
+    def assume(self, *texts: str, decisive: bool = False) -> None:
+        """Add what is assumed of the step to the Graph's assumptions; ``decisive``: its ops or sizes depend on that."""
         fresh = dict.fromkeys((*self.meta.assumptions, *texts))
-        self.meta = msgspec.structs.replace(self.meta, assumptions=tuple(fresh))
+        decide = dict.fromkeys((*self.meta.decisive, *(texts if decisive else ())))
+        self.meta = msgspec.structs.replace(self.meta, assumptions=tuple(fresh), decisive=tuple(decide))
 
     @contextmanager
     def loop(

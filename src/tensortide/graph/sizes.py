@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import difflib
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 
 import msgspec
 
@@ -52,11 +52,25 @@ def resized(graph: Graph, values: Mapping[str, int]) -> Graph:
             raise GraphError(f"the size {size.expr} is {value} at {at}")
         return sized(size.expr, int(value))
 
+    made = _mapped(graph, moved)
+    validate(made)
+    return made
+
+
+def settled(graph: Graph, values: Mapping[str, int], kept: Collection[str]) -> Graph:
+    """Return ``graph`` with the ``values`` of all symbols in its sizes but those ``kept``."""
+    fixed = {name: value for name, value in values.items() if name not in kept}
+    return _mapped(graph, lambda size: sized(expr_of(size).subs(fixed), int(size)))
+
+
+def _mapped(graph: Graph, moved: Callable[[int], int]) -> Graph:
+    """Return ``graph`` with every size ``moved``."""
+
     def tuples(sizes: tuple[int, ...]) -> tuple[int, ...]:
         return tuple([moved(size) for size in sizes])
 
     replace = msgspec.structs.replace
-    made = replace(
+    return replace(
         graph,
         tensors=tuple(
             replace(t, shape=tuples(t.shape), strides=tuples(t.strides), offset=moved(t.offset)) for t in graph.tensors
@@ -66,8 +80,6 @@ def resized(graph: Graph, values: Mapping[str, int]) -> Graph:
         calls=tuple(_moved_call(call, moved) for call in graph.calls),
         composites=None,
     )
-    validate(made)
-    return made
 
 
 def _moved_call(call: Call, moved: Callable[[int], int]) -> Call:

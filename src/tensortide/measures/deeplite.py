@@ -43,15 +43,9 @@ from tensortide.measures.compat.keys import (
     DynamicEvalMetric,
     EvalMetric,
     ExecutionTime,
-    Flops,
     InferenceTime,
-    LayerwiseData,
-    LayerwiseSummary,
-    MemoryFootprint,
     Metric,
-    ModelSize,
     StatusKey,
-    TotalParams,
 )
 from tensortide.measures.compat.loaders import (
     DataLoader,
@@ -61,6 +55,14 @@ from tensortide.measures.compat.loaders import (
     TFForwardPass,
     TorchDataLoader,
     TorchForwardPass,
+)
+from tensortide.measures.compat.sources import (
+    Flops,
+    LayerwiseData,
+    LayerwiseSummary,
+    MemoryFootprint,
+    ModelSize,
+    TotalParams,
 )
 from tensortide.measures.data import TRAIN
 from tensortide.measures.metric import Comparative, Missing
@@ -311,7 +313,7 @@ class TorchProfiler(Profiler):
 
 
 class TFProfiler(Profiler):
-    """Profiler of a model of Keras 3, on TensorFlow or JAX."""
+    """Profiler of a model of Keras 3, on TensorFlow, JAX or PyTorch."""
 
     backend, _loader, _forward = "TFBackend", TFDataLoader, TFForwardPass
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -10,10 +9,8 @@ from tensortide.dtypes import is_packed
 from tensortide.graph.model import Graph, Role
 from tensortide.parallelism.axes import GIVEN, Axes, Axis
 from tensortide.parallelism.layout import cut_all, tie_view
-from tensortide.parallelism.rules import rules
-from tensortide.parallelism.rules.pointwise import listed, pointwise
-from tensortide.parallelism.rules.table import Rule
-from tensortide.parallelism.sites import Partial, Site, base_name, located
+from tensortide.parallelism.rules import rule_of
+from tensortide.parallelism.sites import Partial, Site, located
 
 
 class Analysis(NamedTuple):
@@ -68,7 +65,7 @@ def analyzed(graph: Graph) -> Analysis:
         site = Site.of(graph, axes, dims, index)
         fresh = _tie_views(site)
         if fresh or call.mutated or not op.outputs:
-            _rule_of(call.op, call.tags)(site)
+            (rule_of(call.op, call.tags) or _unknown)(site)
         if site.partials:
             partials[index] = site.partials
     return Analysis(graph, axes, dims, partials)
@@ -109,17 +106,6 @@ def _tie_gradients(graph: Graph, axes: Axes, dims: list[list[Axis]]) -> None:
         if parameter is not None and graph.tensors[parameter].shape == graph.tensors[entry.tensor].shape:
             for one, other in zip(dims[parameter], dims[entry.tensor], strict=True):
                 axes.tie([one], [other])
-
-
-@functools.cache
-def _rule_of(op: str, tags: tuple[str, ...]) -> Rule:
-    name = base_name(op)
-    found = rules().get(name)
-    if found is not None:
-        return found
-    if name.startswith("_foreach_"):
-        return listed
-    return pointwise if "pointwise" in tags else _unknown
 
 
 def _unknown(site: Site) -> None:

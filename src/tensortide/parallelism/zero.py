@@ -24,7 +24,7 @@ from tensortide.parallelism.gathered import gather_parameters, unit_of
 from tensortide.parallelism.gradients import Bucket, Replicas, buckets, scaled
 from tensortide.parallelism.listed import lists_of
 from tensortide.parallelism.partials import Partials
-from tensortide.parallelism.rules import rules
+from tensortide.parallelism.rules import rule_of
 from tensortide.parallelism.rules.pointwise import pointwise
 from tensortide.parallelism.sites import base_name
 from tensortide.timelines.data_parallel import BUCKET_BYTES
@@ -183,7 +183,7 @@ class _Shards:
             self.draft.replaced[index] = [replace(op, inputs=inputs)]
             pairs = zip(op.inputs, op.outputs, strict=True)
             return {out: "norm" for tensor, out in pairs if graph.tensors[tensor].storage in self.flat}
-        works = "pointwise" in call.tags or "view" in call.tags or rules().get(name) is pointwise
+        works = "view" in call.tags or rule_of(call.op, call.tags) is pointwise
         works = works or kind_of(call.op) == "all_reduce"
         if not (works or name.startswith(("_foreach_", "_fused_", *_CROSSING))):
             raise DegreesError(

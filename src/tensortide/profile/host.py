@@ -13,7 +13,7 @@ import torch
 
 from tensortide.errors import CaptureError, NotHere, RequestError
 from tensortide.executors import cores
-from tensortide.graph.model import Graph
+from tensortide.graph.model import UNKNOWN_DEVICE, Graph
 from tensortide.timing.durations import Measurement, Platform
 from tensortide.timing.host import cpu_name, governor, load_average
 from tensortide.units import format_percent, format_seconds
@@ -22,6 +22,14 @@ from tensortide.units import format_percent, format_seconds
 def accelerators(graph: Graph) -> list[str]:
     """The devices of ``graph`` that work on their own."""
     return sorted({s.device for s in graph.storages if s.device.partition(":")[0] not in ("cpu", "meta")})
+
+
+def own_device(graph: Graph) -> str:
+    """The device to measure the ops of ``graph`` on: a GPU if there is one here and they run on one, or their source
+    does not say where; else the CPU."""
+    devices = {s.device.partition(":")[0] for s in graph.storages} - {"meta"}
+    on_gpu = "cuda" in devices or devices == {UNKNOWN_DEVICE}
+    return "cuda" if on_gpu and torch.cuda.is_available() else "cpu"
 
 
 def machine_of(devices: Iterable[str], *, before: Platform | None = None) -> Platform:

@@ -15,7 +15,9 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tensortide.errors import PlacementError
+from tensortide.placements.genes import OnDevices
 from tensortide.placements.nets.net import Net
+from tensortide.placements.nets.sharding import expand
 from tensortide.timing.paleo import Layer
 from tensortide.timing.paleo.layers import Entry
 
@@ -115,7 +117,7 @@ def check_trains(net: Net) -> None:
 
 def batch_ms(
     net: Net,
-    placement: Mapping[str, int],
+    placement: Mapping[str, OnDevices],
     *,
     batch: int,
     batches: int,
@@ -125,12 +127,13 @@ def batch_ms(
     limit_bytes: float | None = None,
 ) -> float | None:
     """Train ``net`` on random images for ``batches`` batches and return the mean time, ms, of all but the first
-    ``dropped`` ones; None where memory does not suffice (of a GPU: ``limit_bytes``).
+    ``dropped`` ones, which are fewer; None where memory does not suffice (of a GPU: ``limit_bytes``).
 
-    A batch is forward pass, loss, backward pass and SGD at ``rate``; copying the images is left out. Raises
-    PlacementError for a net without weights.
+    A batch is forward pass, loss, backward pass and SGD at ``rate``; copying the images is left out. A convolution on
+    several devices is trained as shards on each. Raises PlacementError for a net without weights.
     """
-    devices = {name: torch_device(number, names) for name, number in placement.items()}
+    net, numbers = expand(net, [of if isinstance(of, tuple) else (of,) for of in map(placement.__getitem__, net.order)])
+    devices = {name: torch_device(number, names) for name, number in zip(net.order, numbers, strict=True)}
     gpus = {device for device in devices.values() if device.type == "cuda"}
     for gpu in gpus:
         whole = torch.cuda.get_device_properties(gpu).total_memory
@@ -176,7 +179,7 @@ def _trained(
         optimizer.step()
         _synchronize(devices)
         times.append((time.perf_counter() - began) * 1e3)
-    return statistics.fmean(times[min(dropped, batches - 1) :])
+    return statistics.fmean(times[dropped:])
 
 
 def _synchronize(devices: Mapping[str, torch.device]) -> None:

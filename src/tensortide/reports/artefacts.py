@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 import tensortide
+from tensortide.placements.genes import text_of
 from tensortide.placements.nets.assignments import assignment_text
 from tensortide.reports.blocks import Document, Section
 from tensortide.reports.drawing import net_picture, render_svg
@@ -29,8 +30,10 @@ from tensortide.studies.placement.optimizers import GeneticArguments, MapElitesA
 from tensortide.write import write_files
 
 if TYPE_CHECKING:
+    from tensortide.placements.genes import OnDevices
     from tensortide.placements.search.session import Elite
     from tensortide.studies.placement.configured import ConfiguredRun
+    from tensortide.studies.placement.placed_net import NetSubject
 
 
 def write_artefacts(done: ConfiguredRun, folder: Path) -> list[Path]:
@@ -49,8 +52,8 @@ def _files(done: ConfiguredRun, made: Document) -> Iterator[tuple[str, str | byt
     if done.processors is not None:
         yield "processor_util.csv", _table(done.processors.head, done.processors.rows)
     yield "manifest.json", json.dumps(_manifest(done), indent=1) + "\n"
-    if len(placed.run.net.order) <= MOST_BOXES:
-        yield "placement.svg", render_svg(net_picture(placed.run))
+    if len(subject.net.order) <= MOST_BOXES:
+        yield "placement.svg", render_svg(net_picture(placed.run, subject.net, placed.placement))
     if isinstance(arguments, GeneticArguments) and (period := arguments.checkpoint_period) > 0:
         given = arguments.checkpoint_dir
         place = Path("checkpoints" if given is None else given).expanduser()
@@ -63,7 +66,7 @@ def _files(done: ConfiguredRun, made: Document) -> Iterator[tuple[str, str | byt
         archives["1_simulation_finished"] = placed.found.notes.archive
         if done.second is not None:
             archives["3_benchmarking_finished"] = done.second.notes.archive
-        yield from ((f"archive_logs/{name}.csv", _cells(elites)) for name, elites in archives.items())
+        yield from ((f"archive_logs/{name}.csv", _cells(subject, elites)) for name, elites in archives.items())
     for name, layers in (("placement.json", placed.placement), ("measured_placement.json", done.fastest)):
         if layers is not None:
             yield name, assignment_text(subject.net, layers, subject.cluster)
@@ -97,7 +100,7 @@ def _history(done: ConfiguredRun) -> str:
     return _table(("placements", "score_ms"), rows)
 
 
-def _solution(done: ConfiguredRun, layers: Sequence[int], score_ms: float) -> str:
+def _solution(done: ConfiguredRun, layers: Sequence[OnDevices], score_ms: float) -> str:
     """The net's own file with the device of each layer, and the score."""
     net: dict[str, Any] = json.loads(done.config.net.read_text("utf-8"))
     devices = dict(zip(done.placed.subject.net.order, layers, strict=True))
@@ -134,8 +137,9 @@ def _manifest(done: ConfiguredRun) -> dict[str, Any]:
     }
 
 
-def _cells(elites: Iterable[Elite]) -> str:
-    rows = ((" ".join(map(str, one.cell)), one.score_ms, " ".join(map(str, one.placement))) for one in elites)
+def _cells(subject: NetSubject, elites: Iterable[Elite]) -> str:
+    placed = ((one, text_of(subject.placement(one.placement))) for one in elites)
+    rows = ((" ".join(map(str, one.cell)), one.score_ms, placement) for one, placement in placed)
     return _table(("niche", "score_ms", "placement"), rows)
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Literal
+
+from msgspec.structs import replace
 
 from tensortide.reports.base import Block, Data, Ints, Number, Strings, UnitName
 
@@ -109,7 +112,8 @@ class Points(Data, frozen=True):
     """Points of a Scatter that belong together; ``joined`` by a line, or by steps that hold until the next x.
 
     ``low`` and ``high`` are the ends of a range around each y, such as that over seeds; ``between`` names it.
-    ``tagged``: figures write the names beside the points. On a logarithmic axis a value of 0 is left out.
+    ``tagged``: figures write the names beside the points. On a logarithmic axis a value of 0 is left out. ``look``: its
+    colour and marker by number, where panels that are compared give a label the same (None: its place in the panel).
     """
 
     label: str
@@ -122,6 +126,7 @@ class Points(Data, frozen=True):
     between: str = ""
     tagged: bool = False
     end: End | None = None
+    look: int | None = None
 
 
 class Range(Data, frozen=True):
@@ -146,6 +151,21 @@ class Scatter(Block, frozen=True, kw_only=True):
         optional = [(len(one.x), len(part)) for one in self.points for part in (one.names, one.low, one.high)]
         if any(len(one.x) != len(one.y) for one in self.points) or any(part not in (0, n) for n, part in optional):
             raise ValueError(f"points of scatter {self.key!r} differ in length")
+
+
+def with_one_look(panels: Sequence[Scatter]) -> list[Scatter]:
+    """Give points of one label the same look in all ``panels``, which are compared."""
+    numbers = {label: n for n, label in enumerate(dict.fromkeys(one.label for each in panels for one in each.points))}
+    return [
+        replace(
+            panel,
+            points=tuple(
+                one if numbers[one.label] == place else replace(one, look=numbers[one.label])
+                for place, one in enumerate(panel.points)
+            ),
+        )
+        for panel in panels
+    ]
 
 
 class Lane(Data, frozen=True):

@@ -71,7 +71,7 @@ class Access:
         """``expose`` it, and let no op of another thread run while its bytes are read. What is read is given to the
         function."""
         by_op = self.runtime.interrupts.busy
-        self.runtime.enter()
+        self.runtime.interrupts.enter()
         try:
             self.expose(tensor, lasting=how is not Handed.NOT)
             yield functools.partial(self._handed_out, tensor, how, by_op)
@@ -103,7 +103,7 @@ class Access:
         if value is None or by_op or in_passing():
             yield
             return
-        self.runtime.enter()
+        self.runtime.interrupts.enter()
         try:
             self.runtime.alone(self._overwritten, "writing a storage", value)
             yield

@@ -22,7 +22,6 @@ import torch
 from tensortide.errors import PlanError, RunError, SlowBudget, check_argument
 from tensortide.graph import Graph, unrolled
 from tensortide.importers.door import open as opened
-from tensortide.memory.accumulate import accumulate_apart, sums_in_place
 from tensortide.plans import Plan, validate
 from tensortide.plans.remat.choice import decision
 from tensortide.plans.remat.choice import policy as named
@@ -45,6 +44,7 @@ from tensortide.run.processes import forks_seen
 from tensortide.run.reads import is_leaf, reads_seen, watch_gradients
 from tensortide.run.runtime import Runtime
 from tensortide.run.settings import settings_seen
+from tensortide.run.sums import unshared
 from tensortide.run.threads import threads_seen
 from tensortide.run.traced import LiveStep, Tracer
 from tensortide.run.usage import COUNTED, Usage
@@ -199,6 +199,9 @@ class Budget:
             stack.enter_context(self.runtime)
             if self.compiled and not self.check:
                 stack.enter_context(switched_on(self.runtime))
+            if self.graph is not None:
+                self.runtime.unshared = unshared(self.runtime)
+                self.reset()
             watch_gradients(self.runtime, tensors, stack)
             self._open = stack.pop_all()
 
@@ -352,19 +355,17 @@ def _decision(given: str | os.PathLike[str] | Policy | Plan) -> tuple[Policy, Pl
 
 
 def _graph_of_plan(plan: Plan, name: str, graph: Graph | None) -> Graph:
-    """``graph``, or it with gradients summed as they are while a budget is open: what ``plan`` was made for."""
+    """The captured step that ``plan`` was made for. Raises RunError without one, PlanError if it is another."""
     if graph is None:
         raise RunError(
             f"{name} refers to the ops of a captured step by number: give the step too, "
             "budget(..., policy=plan, graph=tensortide.capture(step)), or the path of one that was saved"
         )
-    apart = accumulate_apart(graph, sums_in_place(graph))
-    found = apart if apart.index.digest == plan.graph else graph
     try:
-        validate(plan, found)
+        validate(plan, graph)
     except PlanError as error:
         raise PlanError(f"{name} does not execute this step: {error}") from error
-    return found
+    return graph
 
 
 def _tensors() -> list[torch.Tensor]:

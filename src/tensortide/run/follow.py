@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import warnings
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from tensortide.errors import PlanError, PlanLeft
-from tensortide.memory.lifetimes import Residence, residences
 from tensortide.plans import Compute, Copy, Drop, Evict, Fetch, Plan
-from tensortide.plans.events.primitives import homes, primitives
-from tensortide.plans.legal import linked, moves, problem_of
+from tensortide.plans.legal import linked, moves
 from tensortide.replays.remat.simulation import OutOfMemory
 from tensortide.run.device import asked_bytes
 from tensortide.run.movers import LINKS
-from tensortide.run.step_match import LONGEST_START, StepMatch
+from tensortide.run.plan_actions import PlanActions, written
+from tensortide.run.step_match import Seen, StepMatch
 from tensortide.run.tiers import Tiers, tier_bytes
+from tensortide.timelines.events import Kind
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
     from pathlib import Path
 
     from tensortide.graph.model import Graph
     from tensortide.plans.model import Step
     from tensortide.replays.remat.simulation import Deallocation
+    from tensortide.run.block import Block
     from tensortide.run.movers import Mover
     from tensortide.run.runtime import Runtime
 
@@ -36,25 +38,36 @@ class Follower(StepMatch):
     """
 
     def __init__(self, runtime: Runtime, graph: Graph, plan: Plan, name: str) -> None:
-        self.actions = _actions(graph, plan)
-        self.last = _last(graph, self.actions) if moves(plan) else set()
+        self.actions = PlanActions(graph, plan)
         self.name = name
-        super().__init__(runtime, graph, _first(graph, self.actions))
+        super().__init__(runtime, graph, self.actions.first)
         self._warned = False
         self._done = 0
+        steps = itertools.chain.from_iterable(self.actions.before)
+        self._planned = Counter(step.op for step in steps if isinstance(step, Compute))
+        """The ops that the plan recomputes, and how often."""
+        self._recomputed: Counter[int] = Counter()
+        self._retained: list[Block] = []
+        """Storages that the plan needs longer than the program."""
 
     def begins(self) -> None:
         self._done = 0
+        self._recomputed.clear()
         self._deallocate("none")  # the plan says when a storage is released
 
     def reaches(self, op: int) -> None:
         self.runtime.engine.collect()
         self.runtime.engine.advance()
-        self._evict(self.sums.get(op - 1))  # for the plan it is where the sum is
         for at in range(self._done, op + 1):
-            for number, action in enumerate(self.actions[at]):
-                self._act(action, last=(at, number) in self.last)
+            for number, action in enumerate(self.actions.before[at]):
+                self._act(action, last=(at, number) in self.actions.last)
         self._done = op + 1
+
+    def takes(self, op: int, seen: Seen) -> None:
+        for storage in self.actions.retained[op]:
+            live = self.live[storage]
+            if self.runtime.engine.resident[live]:
+                self._retained.append(self.runtime.engine.retain(live))
 
     def _act(self, action: Step, *, last: bool) -> None:
         """Do what the plan says; ``last``: it evicts for good."""
@@ -63,18 +76,29 @@ class Follower(StepMatch):
         elif isinstance(action, Evict):
             live = self.live.get(action.storage)
             if live is not None:
-                self.runtime.engine.arrive(live)
-            if last and live is not None and self.runtime.engine.resident[live]:
-                self.runtime.engine.spill(live)
-            self._evict(live)
+                self._evict(live, last=last)
         elif isinstance(action, Copy | Fetch | Drop) and action.storage in self.live:
             self._move(action, self.live[action.storage])
 
+    def hears(self, kind: int, index: int, began_ns: int, ended_ns: int, resident_bytes: int) -> None:
+        if kind == Kind.RECOMPUTE:
+            self._recomputed[index] += 1
+
     def ends(self) -> None:
+        if self._recomputed - self._planned:  # the policy had to make room
+            self.steps, self.left = self.steps - 1, self.left + 1
+        self._release()
+
+    def _release(self) -> None:
+        """Release again what the program releases, and what it has released already."""
         self._deallocate("eager")
+        for block in self._retained:
+            if block.storage not in self.runtime.engine.waiting:
+                block.unretain()
+        self._retained.clear()
 
     def leaves(self, op: int, expected: str, came: str) -> None:
-        self._deallocate("eager")
+        self._release()
         if not self._warned:
             self._warned = True
             policy = self.runtime.engine.policy.name
@@ -86,9 +110,14 @@ class Follower(StepMatch):
                 stacklevel=2,
             )
 
-    def _evict(self, live: int | None) -> None:
+    def _evict(self, live: int, *, last: bool) -> None:
         engine = self.runtime.engine
-        if live is not None and (live in engine.pool or engine.movable(live)):
+        engine.arrive(live)
+        if last and engine.resident[live]:
+            engine.spill(live)
+            engine.renounce(live)
+            engine.collect()
+        if live in engine.pool or engine.movable(live):
             engine.evict(live)
 
     def _move(self, action: Copy | Fetch | Drop, live: int) -> None:
@@ -143,84 +172,4 @@ def tiers_of(plan: Plan, graph: Graph, mover: Mover, folder: Path) -> Tiers | No
             f"{' and '.join(map(repr, LINKS))}, memory of the host and a drive"
         )
     nbytes = {i: int(storage.nbytes) for i, storage in enumerate(graph.storages)}
-    return Tiers(tier_bytes(_written(graph, plan), plan.home, nbytes), folder, mover)
-
-
-def _written(graph: Graph, plan: Plan) -> Sequence[Step]:
-    """The steps of a plan that moves storages, with those that it leaves unsaid."""
-    stated = problem_of(plan, graph)
-    return primitives(stated, plan.lanes[0].steps, homes(stated, plan.home)).steps
-
-
-def _actions(graph: Graph, plan: Plan) -> list[list[Step]]:
-    """List, for each op of the graph, the steps of ``plan`` between the first run of the op before it and its own; and
-    those after the last op. Implicit evictions are included: after its last use in the plan a storage is evicted.
-
-    Raises PlanError if the plan runs the ops in another order than the graph.
-    """
-    if moves(plan):
-        return _grouped(graph, _written(graph, plan), {})
-    uses = graph.index.touches
-    steps = plan.lanes[0].steps
-    last: dict[int, int] = {}
-    for at, step in enumerate(steps):
-        if isinstance(step, Compute):
-            last.update(dict.fromkeys(uses[step.op], at))
-        elif isinstance(step, Evict):
-            last.pop(step.storage, None)
-    residence = residences(graph)
-    unsaid: dict[int, list[Step]] = {}
-    for storage, at in last.items():
-        if residence[storage] is Residence.LOCAL:
-            unsaid.setdefault(at, []).append(Evict(storage))
-    return _grouped(graph, steps, unsaid)
-
-
-def _grouped(graph: Graph, steps: Sequence[Step], unsaid: dict[int, list[Step]]) -> list[list[Step]]:
-    actions: list[list[Step]] = [[] for _ in range(len(graph) + 1)]
-    reached = 0
-    for at, step in enumerate(steps):
-        if isinstance(step, Compute) and step.op >= reached:
-            if step.op > reached:
-                raise PlanError(
-                    f"the plan runs op {step.op} before op {reached}: a program that runs keeps its order, and "
-                    "so must a plan that it follows"
-                )
-            reached += 1
-        else:
-            actions[reached].append(step)
-        actions[reached] += unsaid.get(at, [])
-    return actions
-
-
-def _last(graph: Graph, actions: list[list[Step]]) -> set[tuple[int, int]]:
-    """The evictions after which the step does not touch the storage any more: op, and number among its actions."""
-    later: set[int] = set()
-    found = set()
-    for op in range(len(graph), -1, -1):
-        later.update(graph.index.touches[op] if op < len(graph) else ())
-        for number, action in reversed([*enumerate(actions[op])]):
-            if isinstance(action, Compute):
-                later.update(graph.index.touches[action.op])
-            elif isinstance(action, Copy | Fetch):
-                later.add(action.storage)
-            elif isinstance(action, Evict) and action.storage not in later:
-                found.add((op, number))
-    return found
-
-
-def _first(graph: Graph, actions: list[list[Step]]) -> int:
-    """Number of the op before which the plan has to be followed: until then nothing is recomputed, and nothing evicted
-    that is used later."""
-    uses = graph.index.touches
-    evicted: dict[int, int] = {}
-    first = LONGEST_START
-    for op, before in enumerate(actions):
-        for action in before:
-            if isinstance(action, Evict):
-                evicted.setdefault(action.storage, op)
-            else:
-                first = min(first, op)
-        if op < len(uses):
-            first = min([first, *(evicted[storage] for storage in uses[op] if storage in evicted)])
-    return first
+    return Tiers(tier_bytes(written(graph, plan), plan.home, nbytes), folder, mover)

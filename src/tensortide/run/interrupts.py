@@ -10,8 +10,12 @@ import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from tensortide.errors import RunError
 from tensortide.recorder.surroundings import replaced
 from tensortide.run.storages import Storages
+
+LOCK_TIMEOUT_S = 60.0
+"""Longest time that a thread waits for the op of another one."""
 
 
 class _Deferred:
@@ -62,6 +66,14 @@ class Interrupts:
     def busy(self) -> bool:
         """True if an op of this thread is under way."""
         return bool(self.lock._is_owned())  # type: ignore[attr-defined]
+
+    def enter(self) -> None:
+        """Begin an op: take ``lock``, once no other thread has it."""
+        if not self.lock.acquire(timeout=LOCK_TIMEOUT_S):
+            raise RunError(
+                f"an op of another thread has not ended for {LOCK_TIMEOUT_S:.0f} s; under a memory budget one op runs "
+                "at a time, and must not wait for those of other threads"
+            )
 
     def deliver(self) -> None:
         """Run those that wait, unless an op is under way still."""

@@ -15,7 +15,7 @@ from tensortide.plans.remat.schedule import recorded, schedule
 from tensortide.replays.remat.simulation import UNLIMITED
 from tensortide.replays.remat.simulator import least_bytes
 from tensortide.run.device import device_of
-from tensortide.units import format_bytes, parse_bytes
+from tensortide.units import format_bytes, lost_unit, parse_bytes
 
 if TYPE_CHECKING:
     from tensortide.replays.remat.simulation import Shortage
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
 
 _MARGIN = 0.1
 """Share of the free memory that ``auto`` leaves alone."""
-_LEAST_BARE = 1 << 16
-"""Texts of a number alone below that have lost their unit."""
 _GIVE = "give whole bytes, a size such as '8GiB', '60%' or 'auto'"
 
 
@@ -64,9 +62,8 @@ def budget_bytes(limit: int | str, device: torch.device, held_bytes: int = 0) ->
         return int(device_of(device).memory()[1] * percent / 100)
     try:
         nbytes = parse_bytes(text)
-        if text.isdecimal() and 0 < nbytes < _LEAST_BARE:
-            hint = f"{text} MiB? {text} %?" if nbytes <= 100 else f"{text} MiB?"
-            raise RunError(f"a budget of {text} would be {text} bytes: {hint} Bytes are written {text}B")
+        if problem := lost_unit(text, nbytes, share=True):
+            raise RunError(f"a budget of {problem}")
         return budget_bytes(nbytes, device)
     except (NotHere, RunError):
         raise

@@ -11,12 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Annotated, Any
 
-import msgspec
 import torch
 
 from tensortide.differences import Node
 from tensortide.errors import PlanError, PlanLeft, RunError
-from tensortide.plans import Compute, Evict, Lane, Plan
+from tensortide.plans import Compute, Plan
 from tensortide.plans.instance import DEVICE
 from tensortide.plans.legal import linked, moves
 from tensortide.plans.remat.schedule import recorded
@@ -36,7 +35,6 @@ from tensortide.timing.links import Link
 
 if TYPE_CHECKING:
     from tensortide.graph.model import Graph
-    from tensortide.plans.model import Step
     from tensortide.plans.remat.policies import Policy
     from tensortide.replays.remat.simulation import Status
     from tensortide.run.traced import LiveStep
@@ -66,8 +64,10 @@ class Measured:
     """Means of a step under the budget, open for the median of its duration; the peak of all steps, and how many of
     them followed a plan, the warm-up step included."""
 
+    planned_recomputations: int | None = None
+    """Recomputed ops of a step that the plan has; None: there is no plan."""
     asked: str = ""
-    """The budget as it was asked for: ``60%`` is of the device's memory."""
+    """The budget as it was asked for."""
     check: int = 0
     """The contents of every ``check``-th storage were compared (``Budget``); 0: of none."""
     plain_times_ns: tuple[int, ...] = ()
@@ -159,10 +159,17 @@ def _budgeted(program: Program, budget: Budget, steps: int, plain: bool) -> tupl
         plain_ns=None,
         times_ns=tuple(times),
         step=replace(last, open_ns=int(statistics.median(times)), **means),
+        planned_recomputations=None if budget.plan is None else _again(budget.plan),
         asked=str(budget.limit),
         check=budget.check,
     )
     return found, start, results_of(step, *returned) if plain else start
+
+
+def _again(plan: Plan) -> int:
+    """Count the ops that ``plan`` runs again."""
+    ops = [step.op for lane in plan.lanes for step in lane.steps if isinstance(step, Compute)]
+    return len(ops) - len({*ops})
 
 
 def first_step(program: Program, step: Callable[[], Any], budget: Budget) -> None:
@@ -236,7 +243,6 @@ def compared(budget: Budget, steps: Sequence[LiveStep]) -> Compared:
 def _moved(budget: Budget, graph: Graph, plan: Plan, steps: Sequence[LiveStep]) -> Compared:
     """Compare steps that followed a plan which moves storages with its replay."""
     last, device = steps[-1], steps[-1].device
-    graph, plan = last.recorded, _along(plan, graph, last.recorded)
     nbytes = max([t.nbytes for step in steps for t in step.transfers if t is not None], default=0)
     links = measured_links(linked(plan), nbytes, budget.offload_dir, str(budget.device))
     away = sum(int(graph.storages[s].nbytes) for s, place in plan.home.items() if place != DEVICE)
@@ -309,38 +315,8 @@ def _played(
 
 
 def _priced(steps: Sequence[LiveStep], graph: Graph, plan: Plan) -> Timeline:
-    """Replay ``plan`` of ``graph`` with the mean durations of ``steps``, along the ops that they ran."""
-    ran = steps[-1].recorded
-    return replay(ran, _along(plan, graph, ran), durations_ns=_mean_durations(steps), workspace=steps[-1].workspace)
-
-
-def _along(plan: Plan, graph: Graph, ran: Graph) -> Plan:
-    """``plan`` of ``graph`` as one of ``ran``: the same ops, with a storage of its own for each sum of gradients that
-    ``graph`` has in place (``memory.accumulate``).
-
-    What ``plan`` does to a storage it does to the latest of its sums; the one before is evicted once it is added.
-    """
-    if ran.index.digest == plan.graph:
-        return plan
-    (lane,), now = plan.lanes, dict[int, int]()
-    steps: list[Step] = []
-    for step in lane.steps:
-        if not isinstance(step, Compute):
-            steps.append(msgspec.structs.replace(step, storage=now.get(step.storage, step.storage)))
-            continue
-        steps.append(step)
-        given, made = (
-            [(graph.tensors[old].storage, ran.tensors[new].storage) for old, new in zip(*both, strict=True)]
-            for both in (
-                (graph.ops[step.op].inputs, ran.ops[step.op].inputs),
-                (graph.ops[step.op].outputs, ran.ops[step.op].outputs),
-            )
-        )
-        now.update(given)
-        added = dict(given)
-        steps += [Evict(added[old]) for old, new in dict.fromkeys(made) if added.get(old, new) != new]
-        now.update(made)
-    return Plan(ran.index.digest, (Lane(lane.device, tuple(steps)),), plan.home)
+    """Replay ``plan`` of ``graph`` with the mean durations of ``steps``."""
+    return replay(graph, plan, durations_ns=_mean_durations(steps), workspace=steps[-1].workspace)
 
 
 def _mean_durations(steps: Sequence[LiveStep]) -> list[int]:

@@ -14,8 +14,9 @@ import torch
 from tensortide.errors import RunError
 from tensortide.recorder.recorder import Mode
 from tensortide.run.block import ORDINARY, PENDING, Storage, storage_of, tensors_of
+from tensortide.run.interrupts import LOCK_TIMEOUT_S
 from tensortide.run.reads import readers
-from tensortide.run.runtime import LOCK_TIMEOUT_S, Runtime
+from tensortide.run.runtime import Runtime
 from tensortide.run.writers import Handed
 
 _open: list[tuple[Runtime, Callable[[], None]]] = []

@@ -261,7 +261,8 @@ class RealMemory(Counters, Tables):
         self.parents[made][near] = None
         self.children[near][made] = None
         if self.fixed[near] and near not in self.waiting:
-            self._retain(near)  # its bytes outlive the program's interest in them
+            self.waiting[near] = None
+            self.retain(near)  # its bytes outlive the program's interest in them
 
     def sever(self, storage: int) -> None:
         super().sever(storage)
@@ -269,12 +270,14 @@ class RealMemory(Counters, Tables):
         if not self.dead[storage]:
             self.drop_history(storage)
             if self.children[storage]:
-                self._retain(storage)
+                self.waiting[storage] = None
+                self.retain(storage)
 
-    def _retain(self, storage: int) -> None:
-        """Retain the fixed ``storage``: values made from it may have to be recomputed from it."""
-        self._memory(storage).retain()
-        self.waiting[storage] = None
+    def retain(self, storage: int) -> Block:
+        """Retain ``storage``: other values may have to be recomputed from it when the program has released it."""
+        memory = self._memory(storage)
+        memory.retain()
+        return memory
 
     def disown(self, storage: int) -> list[int]:
         above = list(self.parents[storage])
@@ -287,6 +290,14 @@ class RealMemory(Counters, Tables):
 
     def spared_in_order(self) -> list[int]:
         return list(self.spared)  # their numbers have been used before
+
+    def renounce(self, storage: int) -> None:
+        """Drop ``storage`` if it only waits to make something again: what the program has of that is never evicted.
+        Where some of it is evicted already, ``storage`` stays."""
+        if storage not in self.waiting or not self._memory(storage).abandoned():
+            return
+        if all(self.defined[self.newest(made)] for made in self.held_below([storage])):
+            self.secure([storage])
 
     def last_resort(self) -> bool:
         if self.unspare_one():

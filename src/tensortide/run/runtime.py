@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 
-from tensortide.errors import RunError
 from tensortide.plans.remat.policies import Policy
 from tensortide.recorder.torch_compat import HigherOrderOperator, current_graph_task_id
 from tensortide.replays.remat.simulation import OutOfMemory, Thrashing
@@ -48,14 +47,12 @@ from tensortide.run.writers import any_written_unseen
 
 if TYPE_CHECKING:
     from tensortide.graph import Graph
+    from tensortide.run.sums import Owners
 
-LOCK_TIMEOUT_S = 60.0
-"""Longest time that a thread waits for the op of another one."""
 TRAIL = 1 << 62
 """Trails of ops are below this."""
 MOST_WRITES = 64
 """A value written more often than this stays resident."""
-
 
 Watcher: TypeAlias = Callable[[Callable[..., Any], Operator, Sequence[Any], dict[str, Any]], Any]
 """Wrapper around every op of the program: does the first argument on the others, and returns its result."""
@@ -100,6 +97,8 @@ class Runtime(Residence):
         """True while what ops make stays resident: others write it too, unseen."""
         self.graph: Graph | None = None
         """The captured step, if there is one."""
+        self.unshared: Owners = 0, 0, 0, 0
+        """References to the first operand of a sum of gradients that may be in place; counted with a ``graph``."""
         self.disarm: Callable[[], None] = lambda: None
         """Takes the compiled core away from the thread that opened the budget, where it is called."""
         self.prototypes: list[Recomputable] = []
@@ -140,7 +139,7 @@ class Runtime(Residence):
     def alone(self, action: Callable[..., Any], what: Any, *arguments: Any) -> Any:
         """Do ``action``, while no other thread does one: a collection in the midst of it, too, could take away what is
         about to be read."""
-        self.enter()
+        self.interrupts.enter()
         collecting = gc.isenabled()
         try:
             if collecting:
@@ -164,13 +163,6 @@ class Runtime(Residence):
             self.lock.release()
             if self.interrupts.waiting:
                 self.interrupts.deliver()
-
-    def enter(self) -> None:
-        if not self.lock.acquire(timeout=LOCK_TIMEOUT_S):
-            raise RunError(
-                f"an op of another thread has not ended for {LOCK_TIMEOUT_S:.0f} s; under a memory budget one op runs "
-                "at a time, and must not wait for those of other threads"
-            )
 
     # Ops
 

@@ -13,7 +13,8 @@ from tensortide.graph.model import Graph
 from tensortide.recorder.schema import schema_of
 from tensortide.recorder.torch_dtypes import torch_dtype
 from tensortide.run.block import Block, Recomputable, stored, tensors_of
-from tensortide.run.operators import Operator
+from tensortide.run.operators import Operator, operator_of
+from tensortide.run.sums import SUM, SUM_IN_PLACE, owners
 from tensortide.run.tables import NOTHING
 from tensortide.timelines.events import Kind
 
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 LONGEST_START = 8
 """As many ops at the start of a step, at most, have to be recognised before the step counts as begun."""
-_SUM, _SUM_IN_PLACE = "aten.add.Tensor", "aten.add_.Tensor"
 Form = tuple[torch.dtype, tuple[int, ...]]
 
 
@@ -68,7 +68,7 @@ class Expected:
         self.name = call.op
         self.forms, self.inputs = _forms(graph, op.inputs), owner
         self.made, self.outputs = _forms(graph, op.outputs), [graph.index.owner[t] for t in op.outputs]
-        self.summed = call.op == _SUM_IN_PLACE
+        self.summed = call.op == str(SUM_IN_PLACE)
         self.writes = list(dict.fromkeys((*graph.index.allocated[index], *(owner[slot] for slot in call.mutated))))
 
 
@@ -81,8 +81,8 @@ class StepMatch:
     """Follows the program along ``graph``, step after step: the base of those who want to know.
 
     A step begins where the first ops of the graph have been recognised, ``LONGEST_START`` of them at most, by their
-    names, dtypes and shapes; it continues as long as ops agree in these, and in the storages they work on. Under a
-    mode autograd sums gradients out of place that an ordinary run sums in place: that counts as agreement.
+    names, dtypes and shapes; it continues as long as ops agree in these, and in the storages they work on. Where the
+    graph sums gradients in place, which autograd does not while a mode is active, they are summed in place here.
     """
 
     def __init__(self, runtime: Runtime, graph: Graph, start: int = LONGEST_START) -> None:
@@ -91,8 +91,6 @@ class StepMatch:
         """The next op of the graph; NOTHING between steps."""
         self.steps = self.left = 0
         """Steps that agreed to their end, and those that did not."""
-        self.sums: dict[int, int] = {}
-        """Ops that sum in place in the graph, and did not here; where the first operand is."""
         self.live: dict[int, int] = {}
         """Storage of the graph -> that of the engine."""
         self.storage_of: dict[int, int] = {}
@@ -101,22 +99,19 @@ class StepMatch:
         """Op of the engine -> op of the graph, and what tells whether the number still means that."""
         self.ran: dict[int, list[tuple[int, Recomputable | None]]] = {}
         """And back; a foreach op is several of the engine."""
-        self._start = max(1, min(start, len(graph)))
+        self.graph = graph
+        self.expected = [Expected(graph, index) for index in range(len(graph))]
+        self._lasting: dict[int, tuple[int, Block | None]] = {}
+        """Storages that outlast a step -> those of the engine, whose numbers are used again when they are released."""
+        sums = (number for number, op in enumerate(self.expected) if op.summed)
+        self._start = max(1, min(start, len(graph), next(sums, start)))
         self._recent: deque[Seen] = deque(maxlen=self._start)
         self._before: list[Event] = []
         self._after: list[Event] = []
         """Events that have not been delivered: before the op at hand ran, and after it."""
         self._base_ns = self._recompute_ns = 0
-        self.along(graph)
         runtime.watchers.append(self.around)
         runtime.engine.listeners.append(self._heard)
-
-    def along(self, graph: Graph) -> None:
-        """The steps to come are of ``graph``."""
-        self.graph = graph
-        self.expected = [Expected(graph, index) for index in range(len(graph))]
-        self._lasting: dict[int, tuple[int, Block | None]] = {}
-        """Storages that outlast a step -> those of the engine, whose numbers are used again when they are released."""
 
     # For those who want to know
 
@@ -151,6 +146,8 @@ class StepMatch:
         runtime = self.runtime
         engine = runtime.engine
         engine.collect()
+        if self.at >= 0 and self.expected[self.at].summed and operator.func is SUM and owners(args) == runtime.unshared:
+            operator = operator_of(SUM_IN_PLACE)
         schema = schema_of(operator.func)
         tensors = [] if schema.fresh else _own(tensors_of([*args, *kwargs.values()]))  # as the recorder takes them
         forms: list[Form] = [(t.dtype, t.shape) for t in tensors]
@@ -161,6 +158,7 @@ class StepMatch:
                 self.reaches(self.at)
             else:
                 self._leave(seen)
+        del tensors  # each is a reference
         before_ns = self._base_ns = engine.base_ns
         engine.taken_bytes = 0
         result = action(operator, args, kwargs)
@@ -174,7 +172,7 @@ class StepMatch:
         for live in (*seen.inputs, *seen.outputs):
             made = engine.op_of[values[-1]] if (values := engine.values[live]) else NOTHING
             seen.ops[live] = made, engine.calls[made] if made != NOTHING else None
-        if self.at >= 0 and self.expected[self.at].made != seen.made:
+        if self.at >= 0 and not _made_alike(self.expected[self.at], seen, self.live):
             self._leave(seen)
         if self.at >= 0:
             self._take(seen)
@@ -193,7 +191,7 @@ class StepMatch:
         self.at = 0
         self.live = self._still()
         self.storage_of = {live: s for s, live in self.live.items()}
-        self.op_of, self.ran, self.sums = {}, {}, {}
+        self.op_of, self.ran = {}, {}
         self.begins()
         for early in taken:
             self._before = early.events
@@ -203,7 +201,7 @@ class StepMatch:
         """True if the latest ops are the first ones of the graph."""
         known = self._still()
         for expected, seen in zip(self.expected, self._recent, strict=False):
-            if expected.made != seen.made or not _alike(expected, seen, known):
+            if not (_alike(expected, seen, known) and _made_alike(expected, seen, known)):
                 return False
             known.update(zip((*expected.inputs, *expected.outputs), (*seen.inputs, *seen.outputs), strict=True))
         return True
@@ -218,15 +216,9 @@ class StepMatch:
         self._deliver()
         op = self.at
         expected = self.expected[op]
-        for storage, live in zip(expected.inputs, seen.inputs, strict=True):
-            if storage not in self.live:
-                self.live[storage], self.storage_of[live] = live, storage
-        for storage, live in zip(expected.outputs, seen.outputs, strict=True):
-            if self.live.get(storage) != live:
-                if storage in self.live:  # a sum has gone elsewhere
-                    self.sums[op] = self.live[storage]
-                    del self.storage_of[self.live[storage]]
-                self.live[storage], self.storage_of[live] = live, storage
+        pairs = zip((*expected.inputs, *expected.outputs), (*seen.inputs, *seen.outputs), strict=True)
+        for storage, live in pairs:
+            self.live[storage], self.storage_of[live] = live, storage
         for storage in expected.writes:
             made, call = seen.ops.get(self.live.get(storage, NOTHING), (NOTHING, None))
             if made != NOTHING:
@@ -291,10 +283,15 @@ def _own(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
 
 
 def _alike(expected: Expected, seen: Seen, known: Mapping[int, int]) -> bool:
-    if seen.name != expected.name and not (expected.summed and seen.name == _SUM):
-        return False
-    pairs = zip(expected.inputs, seen.inputs, strict=False)
-    return seen.forms == expected.forms and all(known.get(s, live) == live for s, live in pairs)
+    return seen.name == expected.name and seen.forms == expected.forms and _same(expected.inputs, seen.inputs, known)
+
+
+def _made_alike(expected: Expected, seen: Seen, known: Mapping[int, int]) -> bool:
+    return seen.made == expected.made and _same(expected.outputs, seen.outputs, known)
+
+
+def _same(storages: Sequence[int], live: Sequence[int], known: Mapping[int, int]) -> bool:
+    return all(known.get(storage, found) == found for storage, found in zip(storages, live, strict=True))
 
 
 def _lasts(graph: Graph, storage: int) -> bool:

@@ -65,6 +65,7 @@ __all__ = [
     "modes",
     "negative_view",
     "owners_of_storage",
+    "owners_of_tensor",
     "pop_mode",
     "push_mode",
     "refuse_writes",
@@ -81,6 +82,8 @@ ATTRIBUTES: dict[Any, tuple[str, ...]] = {
     torch.UntypedStorage: ("_cdata", "_share_fd_cpu_", "_share_filename_cpu_"),
 }
 """Private attributes that are used, by an owner of them; and those that some versions lack, which are looked for."""
+owners_of_tensor: Any = torch.Tensor._use_count  # type: ignore[attr-defined]
+"""References of C++ to a tensor."""
 swap_data_ptr: Any = getattr(torch.UntypedStorage, "_swap_data_ptr_", None)
 """Exchanges the bytes of two storages; None before PyTorch 2.12."""
 OPTIONAL = ("_get_fp32_precision_getter", "_set_fp32_precision_setter")

@@ -7,7 +7,6 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from tensortide.errors import PlanError
-from tensortide.memory.accumulate import accumulate_apart
 from tensortide.plans import Lane, Plan
 from tensortide.replays import replay
 from tensortide.replays.remat.simulation import steps
@@ -108,11 +107,7 @@ def _moves(kinds: Ints) -> Iterator[int]:
 
 
 class Tracer(StepMatch):
-    """Remembers the latest steps that ran the ops of ``graph``.
-
-    The first one shows which gradients are summed out of place, because a budget is open, that the graph sums in place:
-    it is not remembered, and the later ones are those of the graph as it is run here (``memory.accumulate``).
-    """
+    """Remembers the latest steps that ran the ops of ``graph``."""
 
     def __init__(self, runtime: Runtime, graph: Graph, home: Mapping[int, str] | None = None) -> None:
         super().__init__(runtime, graph)
@@ -147,9 +142,6 @@ class Tracer(StepMatch):
 
     def ends(self) -> None:
         waits, self._waits[:] = tuple(self._waits), []
-        if self.sums:
-            self._along_apart(accumulate_apart(self.graph, self.sums))
-            return
         self.traced.append(
             LiveStep(
                 self.graph,
@@ -163,15 +155,6 @@ class Tracer(StepMatch):
                 home=self.home,
             )
         )
-
-    def _along_apart(self, apart: Graph) -> None:
-        """The steps to come are of ``apart``, with the same storages before the step under other numbers."""
-        before, after = ([i for i, s in enumerate(g.storages) if s.birth is None] for g in (self.graph, apart))
-        number = dict(zip(before, after, strict=True))
-        lasting = {number[s]: found for s, found in self._lasting.items()}
-        self.home = {number[s]: place for s, place in self.home.items()}
-        self.along(apart)
-        self._lasting = lasting
 
     def leaves(self, op: int, expected: str, came: str) -> None:
         self._waits.clear()

@@ -31,9 +31,10 @@ class Usage(Shown):
     open_ns: Annotated[int, Show("Time")]
     """Time that the budget was open."""
     followed_steps: Annotated[int, Show("Steps by plan or record")] = 0
-    """Steps that followed the plan to their end; without one, the decisions of the best step like them."""
+    """Steps that followed the plan to their end and recomputed nothing else; without one, the decisions of the best
+    step like them."""
     left_steps: int = 0
-    """Steps that departed from it."""
+    """Steps that departed from it, or recomputed more."""
     plain_peak_bytes: Annotated[int, Show("without evictions", level=1)] = 0
     """About the peak if nothing had been evicted: under a budget as large nothing is recomputed."""
 

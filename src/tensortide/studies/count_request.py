@@ -3,7 +3,7 @@ hyperparameters; and the rules behind the numbers."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Annotated, NamedTuple, TypeAlias
 
 from tensortide.cost import Cost, Count, Coverage, Explanation, Missing, count, explain, missing
@@ -17,14 +17,14 @@ from tensortide.formulas.request import DomainRequest, FormulaFiles
 from tensortide.formulas.result import Symbolic
 from tensortide.graph import OpView, unrolled
 from tensortide.graph.plain import plain
-from tensortide.graph.sizes import known_sizes
-from tensortide.importers.door import File, resolve
+from tensortide.graph.sizes import known_sizes, settled
+from tensortide.importers.door import Built, File, resolve
 from tensortide.importers.imported import Imported
 from tensortide.progress import Say, silent
 from tensortide.recorder import resolver
 from tensortide.request import Arg, Opt, Request, exclusive, needs
 from tensortide.targets.opening import opened, symbols_of, workload_of
-from tensortide.targets.requests import TARGET, CaptureRequest, Depth, Strict, Top, described, refuse
+from tensortide.targets.requests import TARGET, CaptureRequest, Depth, Strict, described, refuse
 
 OURS = "tensortide"
 
@@ -43,7 +43,10 @@ class CountRequest(Request):
         False
     )
     depth: Depth = 3
-    top: Top = 15
+    top: Annotated[
+        int | None,
+        Opt("Rows to show of each list (default: 15, of --ops all).", least=0, common=True, group="Output"),
+    ] = None
     capture: CaptureRequest = CaptureRequest()
     strict: Strict = False
     table: Annotated[str, Opt("The table that a file is counted by.", hidden=True, of=("file",))] = OURS
@@ -99,12 +102,11 @@ def answer(asked: CountRequest, say: Say = silent) -> Counted:
     A step is tabulated if the request asks for its ops; a file also if its importer has a table, its graph has loops or
     its sizes have open symbols: then formulas say more than numbers.
     """
-    capture = asked.capture
-    if asked.domain.symbols:
+    capture, found = asked.capture, resolve(asked.target)
+    if asked.domain.symbols and (isinstance(found, Built) or not isinstance(found, File)):
         workload = workload_of(asked.target, "--symbols")
         capture.require(workload)
         return asked.domain.derived(workload, asked, say=say)
-    found = resolve(asked.target)
     capture.require(found)
     refuse(asked, *described(found))
     if asked.explain or asked.missing:
@@ -112,6 +114,10 @@ def answer(asked: CountRequest, say: Say = silent) -> Counted:
     if isinstance(found, File) and asked.table != OURS:
         return Tabulated(found.path.name, _theirs(found, asked))
     read = opened(found, capture, say, exact=True, strict=asked.strict, durations=False)
+    if isinstance(found, File) and asked.domain.symbols:
+        symbols = read.symbols or known_sizes(read.graph)
+        kept = asked.domain.of_file(found.path, symbols)
+        read = replace(read, graph=settled(read.graph, symbols, kept))
     of_file = isinstance(found, File) and (found.importer.tables or read.graph.loops or _is_open(read, capture))
     if of_file or asked.ops:
         counted = count(read.graph, strict=asked.strict, resolver=_of_numbers)

@@ -15,6 +15,9 @@ from tensortide.plans.remat.choice import decision
 from tensortide.plans.remat.policies import DEFAULT_POLICY
 from tensortide.progress import Say, silent
 from tensortide.request import Arg, Opt, Request, exclusive
+from tensortide.studies.planning.budget import budget_bytes
+from tensortide.studies.remat.budgets import Budget as Limit
+from tensortide.studies.remat.budgets import budget_or_auto
 from tensortide.targets.opening import opened, settings_of, step_of
 from tensortide.targets.requests import CaptureRequest, Settings
 
@@ -38,14 +41,14 @@ class RunRequest(Request):
 
     target: Annotated[str, Arg("file.py:function, package.module:function or an example.")]
     budget: Annotated[
-        str,
+        Limit | Literal["auto"] | None,
         Opt(
-            "Memory that tensors may take: 8GiB, 60% of the memory of the device, or auto, what is free.",
-            read=str,
-            value="BUDGET",
+            "Memory that tensors may take: 8GiB, 60% (of the peak of the step, as tensortide plan), or auto (what is "
+            "free).",
+            read=partial(budget_or_auto, many="tensortide plan frontier"),
             common=True,
         ),
-    ] = ""
+    ] = None
     least: Annotated[
         bool, Opt("Find the smallest budget that works: simulated first, then confirmed by live runs.", common=True)
     ] = False
@@ -126,9 +129,27 @@ class RunRequest(Request):
         found = decision(self.policy)
         return found if isinstance(found, Plan) and not self.compiled else None
 
+    def watches(self) -> bool:
+        """Tell whether the steps run along the captured one."""
+        return self.compare or self.plan is not None or self.follows() is not None
+
     def captures(self) -> bool:
         """Tell whether the step has to be captured too."""
-        return self.least or self.compare or self.plan is not None or self.follows() is not None
+        return self.least or self.watches() or self.share
+
+    @property
+    def share(self) -> bool:
+        """True if the budget is a part of the peak of the step."""
+        return isinstance(self.budget, Limit) and self.budget.ratio is not None
+
+    def limit(self, graph: Graph | None) -> int | str:
+        """The budget as a live run takes it; a part is of the same peak as that of ``plan``."""
+        if not isinstance(self.budget, Limit):
+            return self.budget or 0
+        if self.budget.nbytes is not None:
+            return self.budget.nbytes
+        assert graph is not None
+        return budget_bytes(self.budget, graph, graph.index.main_device)
 
 
 @dataclass(frozen=True)
@@ -179,7 +200,7 @@ def answer(asked: RunRequest, say: Say = silent) -> Ran:
         assert graph is not None
         find = partial(least, program, graph, asked.policy, asked.device, asked.steps)
         return Ran(find(plain=asked.plain, progress=say), graph)
-    return Ran(_compiled(program, asked, say), graph) if asked.compiled else _live(program, asked, graph, say)
+    return Ran(_compiled(program, asked, graph, say), graph) if asked.compiled else _live(program, asked, graph, say)
 
 
 def _check_plan_alone(asked: RunRequest) -> None:
@@ -198,6 +219,9 @@ def _live(program: Program, asked: RunRequest, graph: Graph | None, say: Say) ->
 
     limit = _budget(asked, graph)
     result = measured(program, limit, asked.steps, plain=asked.plain, progress=say)
+    if asked.share:
+        assert isinstance(asked.budget, Limit)
+        result = replace(result, asked=f"{100 * (asked.budget.ratio or 0):g}%")
     latest, both, failed = limit.steps[-asked.steps :], None, None
     wrote: list[Path] = []
     try:
@@ -228,14 +252,14 @@ def _budget(asked: RunRequest, graph: Graph | None) -> Budget:
     make = partial(
         Budget,
         policy=asked.policy,
-        graph=graph,
+        graph=graph if asked.watches() else None,
         device=asked.device,
         check=asked.check_writes,
         offload_dir=asked.offload_dir,
         transfers=asked.transfers,
     )
     try:
-        limit = make(asked.budget or 1)
+        limit = make(asked.limit(graph) or 1)
     except PlanError as error:
         plan = decision(asked.policy)
         if graph is None or not isinstance(plan, Plan) or plan.graph == graph.index.digest:
@@ -260,13 +284,13 @@ def _unlike(plan: Plan, graph: Graph) -> str:
     return f"it has {there}, and this step{with_settings} has {here}"
 
 
-def _compiled(program: Program, asked: RunRequest, say: Say) -> MeasuredProgram:
+def _compiled(program: Program, asked: RunRequest, graph: Graph | None, say: Say) -> MeasuredProgram:
     """Run the step by a generated program: of the plan given as a policy, or of the fastest that is found."""
     from tensortide.run.budget import Budget
     from tensortide.run.generated.measure import measured_program
     from tensortide.studies.compiled import compile_step
 
-    limit = Budget(asked.budget, device=asked.device)
+    limit = Budget(asked.limit(graph), device=asked.device)
     given = decision(asked.policy)
     how = {"plan": given} if isinstance(given, Plan) else {"budget": limit.budget_bytes}
     make = partial(compile_step, **how)

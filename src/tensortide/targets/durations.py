@@ -85,15 +85,17 @@ def with_durations(
 ) -> Imported:
     """Return ``step`` with the durations that the options ask for, else its own, else an estimate for ``machine``.
 
-    A measurement executes each distinct op by itself, under these ``conditions``.
+    A measurement executes each distinct op by itself, under these ``conditions``: unless they name a device, on a GPU
+    for a step of one, if there is one here.
     """
     graph = unrolled(step.graph)
     if times.durations is not None:
         durations = load_durations(times.durations, graph)
     elif times.measure:
+        from tensortide.profile.host import own_device
         from tensortide.profile.isolated import measure_isolated
 
-        durations = measure_isolated(graph, progress=say, **conditions)
+        durations = measure_isolated(graph, progress=say, **{"device": own_device(graph), **conditions})
     elif machine is None and step.durations is not None:
         return replace(step, graph=graph)
     else:

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from tensortide.cost import Cost, OpCost, Resolver, count
 from tensortide.cost.count import KnownCosts
+from tensortide.cost.evaluate import rule_for
 from tensortide.cost.opcall import qualified
 from tensortide.dtypes import Kind, kind_of
 from tensortide.graph.model import Graph, OpView, Tensor
@@ -119,17 +120,23 @@ FAMILIES = (
     Family("attention", "attention", _attention),
     Family("convolution", "convolution conv_depthwise slow_conv", _convolution),
     Family("convolution", "=conv_general_dilated", _general_convolution),
-    Family("softmax", "softmax"),
-    Family("normalization", "layer_norm batch_norm group_norm rms_norm"),
-    Family("loss", "_loss binary_cross_entropy"),
     Family("embedding", "embedding"),
-    Family("indexing", "=index =index_put =index_add =index_select =gather =scatter =scatter_add =take masked_"),
-    Family("sort", "=sort =topk =argsort =cumsum =cumprod =median =kthvalue unique"),
-    Family("pooling", "_pool upsample"),
-    Family("random", "dropout bernoulli =normal =uniform =rand =randn =randint =randperm =multinomial exponential"),
+    Family("indexing", "masked_fill masked_scatter masked_select"),
+    Family("sort", "=median unique"),
+    Family("pooling", "upsample"),
     Family("copy", "=copy =_to_copy =clone =cat =stack =fill =zero =arange _like =full =zeros =ones"),
 )
-"""Families by the names of their ops; the first that matches. Ops of no name here go by what they do: see ``_kind``."""
+"""Families by the names of their ops; the first that matches. Ops of no name here have that of their cost's family, or
+go by what they do: see ``_kind``."""
+OF_COST = {
+    **{name: name for name in ("softmax", "normalization", "loss", "random", "sort", "optimizer")},
+    "gather": "indexing",
+    "scatter": "indexing",
+    "scan": "sort",
+    "window": "pooling",
+}
+"""Families by those of ``cost/families/``, in which ops of every vocabulary are; of ops whose dimensions are rows."""
+_BACKWARD = ("backward", "Grad", "_bwd")
 
 OTHER_COMPUTE, OTHER_MEMORY, VIEW = "other_compute", "other_memory", "view"
 _SHAPE_FAILURES = (IndexError, ValueError, TypeError, ZeroDivisionError)
@@ -203,11 +210,17 @@ def _family(op: OpView, cost: Cost) -> tuple[str, Dims]:
 
 @functools.cache
 def _recorded(op: str) -> tuple[str, Dims] | None:
-    """Family and dimensions of ``op``, as recorded, by its name alone."""
+    """Family and dimensions of ``op``, as recorded, by its name or by the family of its cost."""
     base = qualified(op).partition("::")[2].partition(".")[0]
     name = base if base.endswith("__") else base.removesuffix("_")
-    found = named(name)
-    return None if found is None else (found.name + "_backward" * ("backward" in name), found.dims)
+    found, rule = named(name), rule_for(qualified(op))
+    of_cost = OF_COST.get(rule.family) if rule is not None else None
+    if found is None and of_cost is not None:
+        found = Family(of_cost, "")
+    if found is None:
+        return None
+    backward = found.name != "optimizer" and any(mark in name for mark in _BACKWARD)  # a step is named after a descent
+    return found.name + "_backward" * backward, found.dims
 
 
 @functools.cache

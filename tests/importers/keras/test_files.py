@@ -13,6 +13,7 @@ import tensortide
 from tensortide.cost import count
 from tensortide.cost.evaluate import rule_for
 from tensortide.errors import TensortideError, WorkloadError
+from tensortide.expr import expr_of, symbol
 from tensortide.graph import Role
 from tensortide.importers.keras.archive import KerasFileError
 from tensortide.importers.keras.layers import LAYERS
@@ -62,6 +63,13 @@ def test_the_batch_is_a_symbol() -> None:
     assert any("batch is open" in note for note in opened("keras/mlp").graph.meta.assumptions)
     with pytest.raises(WorkloadError, match="has no symbol 'bach'"):
         opened("keras/mlp", bach=2)
+
+
+@pytest.mark.parametrize("name", ["keras/gpt2_2l", "keras/resnet18_w8"])
+def test_sums_of_residual_blocks_keep_the_batch_of_one(name: str) -> None:
+    graph = opened(name).graph
+    macs = expr_of(count(graph).total.macs)
+    assert macs == symbol("batch") * count(opened(name, batch=7).graph).total.macs / 7
 
 
 def test_attention_under_a_causal_mask_has_its_active_part() -> None:
@@ -180,13 +188,16 @@ def test_sizes_beyond_all_memory_are_refused(tmp_path: Path) -> None:
 SILENT = """
 Dropout SpatialDropout1D SpatialDropout2D SpatialDropout3D GaussianDropout GaussianNoise AlphaDropout Identity
 ActivityRegularization Masking RandomFlip RandomRotation RandomZoom RandomTranslation RandomContrast RandomBrightness
-RandomHeight RandomWidth
+RandomHeight RandomWidth RandomColorDegeneration RandomColorJitter RandomElasticTransform RandomErasing
+RandomGaussianBlur RandomGrayscale RandomHue RandomInvert RandomPerspective RandomPosterization RandomSaturation
+RandomSharpness RandomShear RandAugment AugMix CutMix MixUp
 """
 """Layers that do nothing in inference."""
 
 PARTS = """
 Activation ReLU LeakyReLU ELU Softmax PReLU SeparableConv1D SeparableConv2D RNN Bidirectional TimeDistributed
-MultiHeadAttention GroupQueryAttention GroupedQueryAttention Normalization
+MultiHeadAttention GroupQueryAttention GroupedQueryAttention Normalization ReversibleEmbedding SpectralNormalization
+ConvLSTM1D ConvLSTM2D ConvLSTM3D
 """
 """Layers that are made of ops of other names."""
 

@@ -161,6 +161,25 @@ def test_an_opset_that_is_not_read_is_named() -> None:
         tensortide.open(model)
 
 
+@pytest.mark.parametrize(
+    ("kind", "shape", "attributes", "error"),
+    [
+        ("Cast", (4,), {"to": 0}, "its attribute to is the unknown dtype 0"),
+        ("Squeeze", (2, 3), {"axes": [1]}, "it leaves out a dimension of 3"),
+        ("MaxPool", (1, 3, 8, 8), {"kernel_shape": [-2, 2]}, r"its attribute kernel_shape is \(-2, 2\)"),
+    ],
+)
+def test_attributes_that_are_wrong_are_named(
+    kind: str, shape: tuple[int, ...], attributes: dict[str, Any], error: str
+) -> None:
+    helper = onnx.helper
+    node = helper.make_node(kind, ["x"], ["y"], **attributes)
+    ports = [helper.make_tensor_value_info("x", 1, shape)], [helper.make_empty_tensor_value_info("y")]
+    model = helper.make_model(helper.make_graph([node], "g", *ports), opset_imports=[helper.make_opsetid("", 11)])
+    with pytest.raises(TensortideError, match=error):
+        tensortide.open(model)
+
+
 def test_a_huge_fill_is_a_size_and_no_memory() -> None:
     helper = onnx.helper
     shape = helper.make_tensor("shape", 7, [1], [10**18])

@@ -1,15 +1,18 @@
-"""MetaGraphs made by hand, written with the same message table that reads them."""
+"""MetaGraphs made by hand, written by Google's library from the table that reads them."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from tensortide.importers.tensorflow.optypes import VARIABLES
 from tensortide.importers.tensorflow.program import Program
-from tensortide.importers.tensorflow.reading.proto import message
+from tensortide.importers.tensorflow.reading.proto import TABLE
 from tensortide.importers.tensorflow.reading.raw import DTYPES
+from tests.importers import protobuf
 
+message = functools.partial(protobuf.message, TABLE)
 NUMBERS = {name: number for number, name in DTYPES.items()}
 Dims = Sequence[int] | None
 

@@ -11,14 +11,13 @@ from pathlib import Path
 import pytest
 
 from tensortide.cost import count
-from tensortide.errors import MissingExtra
 from tensortide.expr import symbol
+from tensortide.importers.protobuf import tagged
 from tensortide.importers.tensorflow.building.convert import graph_of_program
 from tensortide.importers.tensorflow.program import MetaGraphError
 from tensortide.importers.tensorflow.read import read_program
-from tensortide.importers.tensorflow.reading.proto import message
 from tensortide.importers.tensorflow.shapes import TABLE
-from tests.importers.tf1.build import FLOAT, INT, Graph, counted_loop
+from tests.importers.tf1.build import FLOAT, INT, Graph, counted_loop, message
 
 
 def refused(data: bytes) -> str:
@@ -67,6 +66,13 @@ def test_no_metagraph(data: bytes, tmp_path: Path) -> None:
 def test_no_file(tmp_path: Path) -> None:
     with pytest.raises(MetaGraphError, match=r"missing\.meta: cannot be read"):
         read_program(tmp_path / "missing.meta")
+
+
+def test_damage_of_a_metagraph_is_told_as_that_of_one() -> None:
+    """It is tried as a bare GraphDef, too; what is wrong with it as one is no news."""
+    data = small().data()
+    assert "(field 1000 is cut off)" in refused(data + tagged(1000, 2, b"ab")[:-1])
+    assert "it has no nodes" in refused(b"\x12\x00")
 
 
 def test_every_form_of_a_file(tmp_path: Path) -> None:
@@ -222,13 +228,12 @@ def test_values_that_do_not_fit_their_constant() -> None:
     assert read_program(graph.data()).nodes[-1].outputs[0].shape == (symbol("y:0::elements"),)
 
 
-def test_without_protobuf(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "google.protobuf.message", None)
-    with pytest.raises(MissingExtra, match=r"pip install 'tensortide\[metagraph\]'"):
-        read_program(b"\x0a\x00")
-
-
-def test_nothing_is_imported_before_it_is_needed() -> None:
-    code = "import sys, tensortide.importers.tensorflow.read; print(any(n.startswith('google') for n in sys.modules))"
+def test_no_library_for_protocol_buffers_is_needed(tmp_path: Path) -> None:
+    graph = Graph()
+    graph.feed("x", 8, 16)
+    graph.node("y", "Relu", "x")
+    graph.train("y")
+    (tmp_path / "x.meta").write_bytes(graph.data())
+    code = f"import sys, tensortide; tensortide.open({str(tmp_path / 'x.meta')!r}); print('google' in sys.modules)"
     answer = subprocess.run([sys.executable, "-c", code], capture_output=True, check=True, text=True)
     assert answer.stdout.strip() == "False"

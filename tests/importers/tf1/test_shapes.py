@@ -8,11 +8,11 @@ from typing import Any
 import pytest
 
 from tensortide.expr import symbol
+from tensortide.importers.shapes import einsum_terms
 from tensortide.importers.tensorflow.program import MetaGraphError
 from tensortide.importers.tensorflow.read import read_program
 from tensortide.importers.tensorflow.shapes import TABLE
 from tensortide.importers.tensorflow.shapes.op import shape_of
-from tensortide.importers.tensorflow.shapes.products import einsum_terms
 from tests.importers.tf1.build import FLOAT, INT, Dtype, Graph, counted_loop, shape, tensor, underived, variables
 
 Dims = tuple[int, ...]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from typing import Any
 
@@ -14,6 +14,7 @@ from torch.nn import functional as F
 
 from tensortide import capture
 from tensortide.graph import Graph
+from tensortide.measures.deeplite import TorchProfiler
 from tensortide.recorder.short_cuts import as_for_a_tracer
 
 
@@ -227,3 +228,24 @@ def forward_graph(name: str, batch: int = 1) -> Graph:
 
     with as_for_a_tracer():
         return capture(workload)
+
+
+class Batches:
+    """A loader that is no DataLoader: six images, the last batch smaller."""
+
+    batch_size = 4
+
+    def __init__(self, classes: int = 8192) -> None:
+        torch.manual_seed(0)
+        self.images, self.labels = torch.rand(6, 3, 32, 32), torch.randint(0, classes, (6,))
+
+    def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
+        return zip(self.images.split(4), self.labels.split(4), strict=True)
+
+    def __len__(self) -> int:
+        return 2
+
+
+def profiler_of(model: nn.Module, name: str = "Original Model") -> TorchProfiler:
+    data = TorchProfiler.enable_forward_pass_data_splits({"train": Batches(), "test": Batches()})
+    return TorchProfiler(model, data, name=name)

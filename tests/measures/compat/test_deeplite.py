@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import io
-import logging
-from collections.abc import Iterator
 from copy import deepcopy
 from typing import Any
 
@@ -15,15 +13,12 @@ from torch import nn
 from tensortide.errors import MetricError
 from tensortide.measures import deeplite
 from tensortide.measures.backend import BACKENDS
-from tensortide.measures.compat.display import Column, compared
-from tensortide.measures.compat.sources import SOURCES, Asked
 from tensortide.measures.deeplite import (
     Comparative,
     ComputeComplexity,
     ComputeEvalMetric,
     ComputeExecutionTime,
     ComputeFlops,
-    DefaultDisplay,
     Device,
     Flops,
     ProfilerFunction,
@@ -37,43 +32,13 @@ from tensortide.measures.deeplite import (
 )
 from tensortide.recorder.torch_compat import key_above_autograd
 from tests.importers import truths
-from tests.measures.compat.models import ResNet18, SmallNetwork, small_test_net
+from tests.measures.compat.models import Batches, SmallNetwork, profiler_of, small_test_net
 
 pytestmark = pytest.mark.skipif(key_above_autograd is None, reason="this PyTorch takes no handler above autograd")
 
 
 FOOTPRINT = 3 * 32 * 32 + 2 * 32 * 32 * 32 + 2 * 32 * 16 * 16
 """Elements of the inputs of the small net, and of what its layers return: a convolution, ReLU, pooling, flattened."""
-
-
-class Batches:
-    """A loader that is no DataLoader: six images, the last batch smaller."""
-
-    batch_size = 4
-
-    def __init__(self, classes: int = 8192) -> None:
-        torch.manual_seed(0)
-        self.images, self.labels = torch.rand(6, 3, 32, 32), torch.randint(0, classes, (6,))
-
-    def __iter__(self) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
-        return zip(self.images.split(4), self.labels.split(4), strict=True)
-
-    def __len__(self) -> int:
-        return 2
-
-
-def profiler_of(model: nn.Module, name: str = "Original Model") -> TorchProfiler:
-    data = TorchProfiler.enable_forward_pass_data_splits({"train": Batches(), "test": Batches()})
-    return TorchProfiler(model, data, name=name)
-
-
-@pytest.fixture
-def logged(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
-    """What is logged."""
-    text = io.StringIO()
-    monkeypatch.setattr(logging.root, "handlers", [logging.StreamHandler(text)])
-    monkeypatch.setattr(logging.root, "level", logging.INFO)
-    return text
 
 
 def test_a_script_runs(logged: io.StringIO) -> None:
@@ -106,34 +71,6 @@ def test_a_script_runs(logged: io.StringIO) -> None:
     assert "Clone Model" in logged.getvalue()
 
 
-@pytest.mark.slow
-def test_the_footprint_is_the_published_one_with_and_without_the_weights(logged: io.StringIO) -> None:
-    profiler = profiler_of(ResNet18())
-    profiler.register_profiler_function(ComputeComplexity())
-    profiler.compute_network_status(include_weights=True, print_mode="info")
-    lines = logged.getvalue().strip().splitlines()
-    assert lines[1:6] == [
-        f"|{'Deeplite Profiler':^63}|",
-        f"+{'-' * 41}+{'-' * 21}+",
-        "|             Param Name (Original Model) |                Value|",
-        "|                   Backend: TorchBackend |                     |",
-        f"+{'-' * 41}+{'-' * 21}+",
-    ]
-    assert lines[6:] == [
-        "|                         Model Size (MB) |              42.8014|",
-        "|     Computational Complexity (GigaMACs) |               0.5573|",
-        "|             Total Parameters (Millions) |              11.2201|",
-        "|                   Memory Footprint (MB) |              48.4389|",
-        f"+{'-' * 41}+{'-' * 21}+",
-    ]
-    alone = profiler.compute_status("memory_footprint", include_weights=False)
-    assert alone == pytest.approx(48.4389 - 42.8014, abs=1e-4)
-    assert profiler.compute_status("memory_footprint", batch_size=3) == pytest.approx(48.4389, abs=5e-5)
-    rows = profiler.status_get("layerwise_data")
-    assert len(rows) == 68
-    assert rows[0]["index"] == "0_aten::_convolution"
-
-
 @pytest.mark.parametrize("hooked", [True, False])
 def test_a_footprint_leaves_the_model_as_it_was(hooked: bool) -> None:
     model = nn.Sequential(nn.Linear(4, 4), nn.Dropout(0.5))
@@ -158,25 +95,6 @@ def test_a_model_without_numbers_has_all_figures_but_the_footprint() -> None:
     with pytest.warns(UserWarning, match="memory_footprint: the model is on the device 'meta', where it is not called"):
         known = profiler.compute_network_status()
     assert (known["flops"], known["total_params"], known["memory_footprint"]) == (16e-9, 20e-6, None)
-
-
-def test_two_models_are_compared_as_there(logged: io.StringIO) -> None:
-    one, other = profiler_of(ResNet18(), "ResNet-18"), profiler_of(SmallNetwork(), "small")
-    for profiler in (one, other):
-        profiler.register_profiler_function(ComputeComplexity())
-    one.compare(other)
-    lines = {line.split("|")[1].strip().split(" (")[0]: line.split("|")[2].strip() for line in boxed(logged.getvalue())}
-    assert [lines[title] for title in ("Computational Complexity", "Total Parameters", "Model Size")] == [
-        "0.01x",
-        "0.00x",
-        "0.00x",
-    ]
-    assert lines["Memory Footprint"] == "0.01x"
-    assert {len(line) for line in logged.getvalue().splitlines() if line.startswith("|")} == {124}
-
-
-def boxed(text: str) -> list[str]:
-    return [line for line in text.splitlines() if line.startswith("|") and line.count("|") == 5]
 
 
 def test_the_status_is_read_and_written_as_there() -> None:
@@ -239,6 +157,10 @@ def test_a_function_says_its_keys_in_the_plural_or_the_singular() -> None:
     profiler = profiler_of(small_test_net())
     profiler.register_profiler_function(Singular())
     assert profiler.compute_status("widest") == 7
+    for function in (ComputeFlops(), ComputeComplexity(), ComputeExecutionTime(), ComputeEvalMetric(get_topk)):
+        plural, single = function.get_bounded_status_keys(), function.get_bounded_status_key()
+        named = [[key.NAME for key in (keys if isinstance(keys, tuple) else (keys,))] for keys in (plural, single)]
+        assert named[0] == named[1] != []
     with pytest.raises(
         NotImplementedError, match=r"Silent does not say what it computes: define get_bounded_status_keys"
     ):
@@ -331,41 +253,6 @@ def test_forward_passes_and_devices_are_checked_as_there() -> None:
     assert data.timed_forward(small_test_net()) > 0
 
 
-@pytest.mark.parametrize(
-    ("comparative", "x", "y", "shown"),
-    [
-        (Comparative.DIFF, 5, 2, "3.00"),
-        (Comparative.DIV, 5, 2, "2.50x"),
-        (Comparative.RECIPROCAL, 5, 2, "0.40x"),
-        ("RECIPROCAL", 5, 4, "0.80x"),
-        (Comparative.DIV, 5, 0, "INF"),
-        (Comparative.NONE, 5, 2, "---"),
-        (Comparative.DIFF, None, 2, "---"),
-        ("coverage", 5, 2, "<Error Comparing>"),
-    ],
-)
-def test_comparatives_are_displayed_as_there(comparative: Any, x: Any, y: Any, shown: str) -> None:
-    keys = []
-    for value in (x, y):
-        key = deeplite.EvalMetric(comparative=comparative)
-        key.value = value
-        keys.append(key)
-    assert compared(*keys) == shown
-
-
-def test_long_names_do_not_overflow_the_box() -> None:
-    key = deeplite.DynamicEvalMetric("a result with a name that is far too long for a column")
-    text = DefaultDisplay().table([Column("a model with a name that is far too long", "TorchBackend", {key.NAME: key})])
-    assert {len(line) for line in text.splitlines()} == {65}
-    assert "<NotComputed>" in text
-
-
-def test_units_that_are_scaled_apart_are_not_compared() -> None:
-    giga, mega = Flops(), Flops()
-    giga.value, mega.value = 0.5, 0.0005
-    assert compared(giga, mega) == "<Unsupported units>"
-
-
 def test_devices_are_named_in_any_case_and_unknown_levels_show_nothing() -> None:
     profiler = deeplite.TorchProfiler(nn.Sequential(nn.Linear(4, 4)), {"train": [(torch.randn(1, 4), 0)]})
     profiler.register_profiler_function(deeplite.ComputeExecutionTime())
@@ -374,75 +261,12 @@ def test_devices_are_named_in_any_case_and_unknown_levels_show_nothing() -> None
         deeplite.Device("tpu")
 
 
-def test_tables_go_to_the_logger_that_is_set() -> None:
-    text = io.StringIO()
-    logger = logging.Logger("own", logging.INFO)
-    logger.addHandler(logging.StreamHandler(text))
-    before = deeplite.getLogger().to
-    deeplite.setLogger(logger)
-    try:
-        profiler_of(small_test_net()).display_status(print_mode="info")
-        deeplite.getLogger("any").info("said")
-    finally:
-        deeplite.setLogger(before)
-    assert "Param Name (Original Model)" in text.getvalue()
-    assert text.getvalue().endswith("said\n")
-
-
-def test_a_table_is_printed_while_nobody_has_configured_logging(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(logging.root, "handlers", [])
-    profiler = profiler_of(small_test_net())
-    profiler.display_status(print_mode="debug")
-    assert capsys.readouterr().out == ""
-    profiler.display_status(print_mode="info")
-    assert "Param Name (Original Model)" in capsys.readouterr().out
-    own = io.StringIO()
-    monkeypatch.setattr(logging.root, "handlers", [logging.StreamHandler(own)])
-    monkeypatch.setattr(logging.root, "level", logging.INFO)
-    profiler.display_status(print_mode="info")
-    assert "Param Name (Original Model)" in own.getvalue()
-    assert capsys.readouterr().out == ""
-
-
-def test_a_clone_may_have_a_name_and_columns_of_one_name_are_told_apart(logged: io.StringIO) -> None:
-    profiler = profiler_of(small_test_net())
-    profiler.display_status(profiler.clone(name="Half"), print_mode="info")
-    assert "Value (Original Model)|" in logged.getvalue()
-    assert "Value (Half)|" in logged.getvalue()
-    profiler.display_status(profiler.clone(), print_mode="info")
-    assert "First (Original Model)| " in logged.getvalue()
-    assert "Second (Original Model)|" in logged.getvalue()
-
-
 def test_a_warning_names_the_line_of_the_script() -> None:
     profiler = profiler_of(small_test_net())
     profiler.register_profiler_function(ComputeComplexity())
     with pytest.warns(UserWarning, match="replaces") as told:
         profiler.register_profiler_function(deeplite.ComputeLayerwiseSummary())
     assert {one.filename for one in told} == {__file__}
-
-
-@pytest.mark.parametrize(
-    ("options", "shown"),
-    [
-        ({}, ["Model Size", "Computational Complexity", "Total Parameters", "Eval: own"]),
-        ({"order": ("flops", "own")}, ["Computational Complexity", "Eval: own", "Total Parameters", "Model Size"]),
-        ({"order": ["total_params"], "include_leftovers": False}, ["Total Parameters"]),
-        ({"exclude": "flops"}, ["Model Size", "Total Parameters", "Eval: own"]),
-    ],
-)
-def test_rows_are_ordered_and_left_out(options: dict[str, Any], shown: list[str]) -> None:
-    keys = [deeplite.TotalParams(), Flops(), deeplite.ModelSize(), deeplite.EvalMetric()]
-    keys[3].NAME, keys[3].TITLE = "own", "Eval: own"
-    display = DefaultDisplay(**options)
-    assert [key.friendly_name() for key in display.rows({key.NAME: key for key in keys})] == shown
-
-
-def test_a_value_that_was_not_computed_formats_like_a_number() -> None:
-    value = deeplite.NotComputedValue()
-    assert f"|{value:>20.4f}|{value!r}" == "|       <NotComputed>|<NotComputed>"
 
 
 def test_figures_need_data_to_call_the_model_with() -> None:
@@ -488,12 +312,8 @@ def test_a_mean_loss_weighs_every_sample_the_same() -> None:
         deeplite.EvalLossFunction(loss)(model, [])
 
 
-def test_every_framework_has_every_figure() -> None:
-    assert {*SOURCES} == {*BACKENDS}
-    named = {key.NAME for key in ComputeComplexity.keys}
-    made = small_test_net(), deeplite.TFLiteProfiler((truths.folder() / "tflite/mlp.tflite").read_bytes(), {}).model
-    for name, model in zip(("torch", "tflite"), made, strict=True):
-        assert {*SOURCES[name](Asked(model, None, 1, True))} == named
+def test_every_figure_is_defined_for_every_framework() -> None:
+    assert [{*key.BY} for key in ComputeComplexity.keys] == [{*BACKENDS}] * len(ComputeComplexity.keys)
 
 
 @pytest.mark.parametrize("name", truths.named("tflite"))

@@ -55,6 +55,7 @@ class InOrder:
     def lanes(self) -> Ints:
         return np.arange(self.devices**2).reshape(self.devices, -1)
 
+    sharing = None
     drains = False
     """See in_flight: it knows the stage."""
 

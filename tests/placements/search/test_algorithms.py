@@ -5,10 +5,11 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Callable
-from dataclasses import replace
+from dataclasses import fields, replace
 from fractions import Fraction
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -161,6 +162,34 @@ def test_the_best_of_a_file_on_devices_that_are_not_allowed_is_not_reported(tmp_
     problem, file = random_problem(6, genes=12), tmp_path / "search.state"
     algorithm("random").search(problem, 300, 5, checkpoint=file)
     assert set(algorithm("random").search(problem, 20, 5, allowed=[0, 2], checkpoint=file).placement) <= {0, 2}
+
+
+def test_a_file_of_another_search_names_what_differs(tmp_path: Path) -> None:
+    problem, file = random_problem(6, genes=12), tmp_path / "search.state"
+    Genetic(mutation_rate=0.5).search(problem, 30, 5, checkpoint=file)
+    others = {
+        "algorithm is genetic, not random": (algorithm("random"), 5),
+        "mutation_rate is 0.5, not 0.05": (Genetic(), 5),
+        "seed is 5, not 6": (Genetic(mutation_rate=0.5), 6),
+    }
+    for said, (search, seed) in others.items():
+        with pytest.raises(PlacementError) as error:
+            search.search(problem, 30, seed, checkpoint=file)
+        assert str(error.value).startswith(
+            f"{file} is of another search: its {said}.\nDelete it, or give another file "
+        )
+        assert "--out" in str(error.value)
+
+
+@pytest.mark.parametrize("number", [-5, 3])
+def test_a_file_with_a_number_of_no_device_is_damaged(number: int, tmp_path: Path) -> None:
+    problem, file = random_problem(6, genes=12), tmp_path / "search.state"
+    algorithm("random").search(problem, 30, 5, checkpoint=file)
+    stored = msgspec.msgpack.decode(file.read_bytes())
+    stored["rows"] = np.int16(number).tobytes() + stored["rows"][2:]
+    file.write_bytes(msgspec.msgpack.encode(stored))
+    with pytest.raises(PlacementError, match=r"search\.state is no file to resume a search from: it is damaged"):
+        algorithm("random").search(problem, 30, 5, checkpoint=file)
 
 
 def test_a_space_that_the_budget_covers_is_enumerated_and_proved() -> None:
@@ -328,6 +357,23 @@ def test_an_unknown_algorithm_and_a_device_that_is_not_there_are_named() -> None
 def test_options_that_cannot_be_are_errors(kind: str, options: dict[str, str]) -> None:
     with pytest.raises(PlacementError):
         configured(type(algorithm(kind)), options)
+
+
+@pytest.mark.parametrize("text", [".3", "0.3", "+.3", "3e-1", "30.e-2"])
+def test_a_number_may_be_written_as_python_reads_it(text: str) -> None:
+    assert algorithm("genetic", {"sharing_rate": text}) == Genetic(sharing_rate=0.3)
+
+
+@pytest.mark.parametrize(
+    ("kind", "rate"),
+    [(kind, each.name) for kind in ALGORITHMS.values() for each in fields(kind) if each.name.endswith("_rate")],
+)
+def test_every_rate_is_0_to_1(kind: type[Search], rate: str) -> None:
+    for value in ("0", "1"):
+        assert getattr(configured(kind, {rate: value}), rate) == float(value)
+    for value in ("-0.1", "1.5", "7"):
+        with pytest.raises(PlacementError, match=f"option {rate} .* cannot be {value}: a rate is 0 to 1"):
+            configured(kind, {rate: value})
 
 
 def test_a_missing_solver_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

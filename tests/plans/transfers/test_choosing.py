@@ -12,7 +12,7 @@ from tensortide.errors import PlanError
 from tensortide.plans.events import play
 from tensortide.plans.instance import Instance
 from tensortide.plans.model import Compute, Fetch
-from tensortide.plans.transfers.choosing import Choosing
+from tensortide.plans.transfers.choosing import PRICES, Choosing
 from tensortide.plans.transfers.decoder import Decoder
 from tensortide.plans.transfers.kernels.arrays import HERE
 from tensortide.plans.transfers.kernels.placing import NEVER
@@ -96,11 +96,12 @@ def test_a_plan_is_read_as_the_choice_that_it_was_made_of(seed: int) -> None:
     assert again.tolist() == choice.tolist()
 
 
-def test_what_is_covered_fits_nearly_wherever_all_that_can_move_makes_room() -> None:
+@pytest.mark.parametrize("price", PRICES)
+def test_what_is_covered_fits_nearly_wherever_all_that_can_move_makes_room(price: float) -> None:
     fits = short = 0
     for seed in SEEDS:
         _, step, choosing = drawn(seed)
-        covered = choosing.covered(choosing.nothing())
+        covered = choosing.covered(choosing.nothing(), price)
         made = choosing.made(covered)
         everything = choosing.nothing()
         for i in range(len(everything)):
@@ -115,7 +116,7 @@ def test_what_is_covered_fits_nearly_wherever_all_that_can_move_makes_room() -> 
 @pytest.mark.parametrize("seed", range(30))
 def test_a_search_returns_faster_choices_alone_and_the_same_at_every_call(seed: int) -> None:
     _, _, choosing = drawn(seed)
-    start = choosing.covered(choosing.nothing())
+    start = choosing.covered(choosing.nothing(), PRICES[seed % 2])
     found = [choosing.made(choice).time_ns for choice in choosing.improved(start, 300)]
     assert found == [choosing.made(choice).time_ns for choice in choosing.improved(start, 300)]
     assert all(after < before for before, after in pairwise(found))
@@ -126,9 +127,24 @@ def test_a_search_returns_faster_choices_alone_and_the_same_at_every_call(seed: 
 def test_a_storage_moves_over_one_link_and_not_around_the_step_and_to_its_ends_at_once() -> None:
     for seed in SEEDS:
         chance, step, choosing = drawn(seed)
-        choice, v = random_choice(chance, step, choosing), choosing.v
-        for s, numbers in choosing.of_storage.items():
-            chosen = [i for i in numbers if choice[i] != HERE]
-            assert len({int(choice[i]) for i in chosen}) <= 1, s
-            ends = [i for i in chosen if not v.wraps[i] and (v.before[i] < 0 or v.after[i] >= len(step.ops))]
-            assert not (ends and any(v.wraps[i] for i in chosen)), s
+        dear = choosing.covered(choosing.nothing(), PRICES[-1])
+        for choice in (random_choice(chance, step, choosing), dear, *choosing.improved(dear, 20)):
+            _check_storages(choosing, choice, len(step.ops))
+
+
+def _check_storages(choosing: Choosing, choice: Ints, count: int) -> None:
+    v = choosing.v
+    for s, numbers in choosing.of_storage.items():
+        chosen = [i for i in numbers if choice[i] != HERE]
+        assert len({int(choice[i]) for i in chosen}) <= 1, s
+        ends = [i for i in chosen if not v.wraps[i] and (v.before[i] < 0 or v.after[i] >= count)]
+        assert not (ends and any(v.wraps[i] for i in chosen)), s
+
+
+def test_copies_that_cost_more_give_way_to_homes_on_the_tier_of_what_is_not_written() -> None:
+    homes = dict.fromkeys(PRICES, 0)
+    for seed in SEEDS:
+        _, _, choosing = drawn(seed)
+        for price in PRICES:
+            homes[price] += int((choosing.covered(choosing.nothing(), price)[choosing.v.wraps > 0] != HERE).sum())
+    assert homes[PRICES[-1]] > 1.2 * homes[PRICES[0]]

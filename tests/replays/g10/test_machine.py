@@ -42,3 +42,17 @@ def test_what_is_not_given_is_as_the_authors_have_it(tmp_path: Path) -> None:
     expected = msgspec.structs.replace(Machine(), wire=32 * 10**9, host_latency_ns=10_000)
     assert read(tmp_path, fast) == expected
     assert machine_of(msgspec.structs.replace(AUTHORS, capacity_bytes=None)) == Machine()
+
+
+def test_a_drive_on_the_wire_is_no_faster_than_the_wire(tmp_path: Path) -> None:
+    slow, fast = {**HOST, "link": {"bytes_per_s": 1e9, "latency_ns": 45e3}}, {"bytes_per_s": 25e9, "latency_ns": 65e3}
+    found = read(tmp_path, slow, {**DRIVE, "link": fast})
+    assert (found.wire, found.drive) == (10**9, 10**9)
+    assert {name: [link.name for link in links] for name, links in found.links().items()} == {
+        "host": ["host"],
+        "drive": ["ssd"],
+    }
+
+
+def test_nothing_of_ours_moves_to_a_host_without_room() -> None:
+    assert [link.name for links in Machine(host_bytes=0).links().values() for link in links] == ["ssd"]

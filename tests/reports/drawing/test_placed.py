@@ -35,7 +35,7 @@ def titles(shown: Picture) -> list[tuple[str, tuple[str, ...]]]:
 
 
 def test_each_layer_has_the_colour_and_name_of_its_device(run: Simulation) -> None:
-    shown = net_picture(run)
+    shown = net_picture(run, run.net, run.placement)
     devices = [f"{number}: {device.row.name}" for number, device in enumerate(run.cluster.devices)]
     assert titles(shown) == [
         (name, (devices[device],)) for name, device in zip(run.net.order, run.placement, strict=True)
@@ -49,18 +49,18 @@ def test_each_layer_has_the_colour_and_name_of_its_device(run: Simulation) -> No
 
 
 def test_lines_between_devices_are_marked_and_have_shapes(run: Simulation) -> None:
-    wires = net_picture(run).wires
+    wires = net_picture(run, run.net, run.placement).wires
     crossing = [(wire.source.title, target.title) for wire in wires if wire.kind for target in wire.targets]
     place = dict(zip(run.net.order, run.placement, strict=True))
     assert len(crossing) == run.jumps
     assert all(place[source] != place[target] for source, target in crossing)
     assert sum(len(wire.targets) for wire in wires) == run.edges
     assert wires[0].label == "4x224x224x3"
-    assert 'class="wire across"' in render_svg(net_picture(run))
+    assert 'class="wire across"' in render_svg(net_picture(run, run.net, run.placement))
 
 
 def test_the_page_is_as_wide_as_its_caption(run: Simulation) -> None:
-    shown = net_picture(run)
+    shown = net_picture(run, run.net, run.placement)
     assert float(ET.fromstring(render_svg(shown)).attrib["width"]) > len(shown.caption) * CHAR
 
 

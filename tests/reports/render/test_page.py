@@ -327,3 +327,31 @@ def test_tables_cut_no_number_and_wrap_a_long_text(open_page: Open) -> None:
     assert page.locator(".vrow > span, .vhead > button").evaluate_all(cut) == []
     heights = page.locator(".vrow").evaluate_all("rows => rows.map((row) => row.clientHeight)")
     assert min(heights) > 30
+
+
+@pytest.mark.parametrize(("from_zero", "least"), [(False, 1.02), (True, 0.0)])
+def test_an_axis_begins_at_zero_only_where_it_says_so(from_zero: bool, least: float, open_page: Open) -> None:
+    """Small differences would be flat otherwise; figures begin where the page does."""
+    y = Axis("slowdown", from_zero=from_zero)
+    points = Points("runs", (0.5, 1.0), (1.05, 1.02), joined="line")
+    scatter = Scatter(key="trade", x=Axis("budget"), y=y, points=(points,))
+    page = open_page(Document(title="slowdown", sections=(Section("s", "Slowdown", blocks=(scatter,)),)))
+    ticks = page.locator("[data-block=scatter] svg text[text-anchor=end]").all_text_contents()
+    values = [float(tick) for tick in ticks if re.fullmatch(r"[0-9.]+", tick)]
+    assert len(values) >= 3
+    assert min(values) == pytest.approx(least, abs=0.005)
+
+
+def test_ticks_of_bytes_divide_the_span_of_a_narrow_axis(open_page: Open) -> None:
+    points = Points("fits", (1.0, 2.0), (17.4 * 2**20, 20.3 * 2**20))
+    scatter = Scatter(key="trade", x=Axis("time"), y=Axis("memory", "bytes", log=True), points=(points,))
+    page = open_page(Document(title="narrow", sections=(Section("s", "Narrow", blocks=(scatter,)),)))
+    ticks = page.locator("[data-block=scatter] svg text[text-anchor=end]").all_text_contents()
+    assert {"18 MiB", "19 MiB", "20 MiB"} <= {*ticks}
+
+
+def test_lines_of_a_note_stay_apart(open_page: Open) -> None:
+    note = Note(text="first\nsecond", kind="advice")
+    page = open_page(Document(title="note", sections=(Section("s", "Note", blocks=(note,)),)))
+    height = page.evaluate("[document.querySelector('.note.advice')].map((n) => n.offsetHeight / 10)[0]")
+    assert height > 3  # two lines

@@ -200,6 +200,8 @@ def test_panels_that_are_compared_share_axes_and_a_legend() -> None:
     figure = draw(document(Study("sweep", ("one", "other"), (*one, *other))))
     first, second = figure.axes
     assert (first.get_xlim(), first.get_ylim()) == (second.get_xlim(), second.get_ylim())
+    colors = {(line.get_label(), line.get_color()) for axis in figure.axes for line in axis.lines}
+    assert len([one for one in colors if one[0] == "seeds"]) == 1
     (legend,) = figure.legends
     assert {text.get_text() for text in legend.get_texts()} > {"first", "other0", "seeds", "thrash"}
     assert first.get_legend() is second.get_legend() is None

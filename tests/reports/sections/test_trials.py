@@ -8,6 +8,7 @@ from pathlib import Path
 from tensortide.reports.blocks import Document, Note
 from tensortide.reports.pictures import End, Scatter
 from tensortide.reports.render.csv import render_csv
+from tensortide.reports.render.figure import draw
 from tensortide.reports.render.html import render_html
 from tensortide.reports.render.json import render_json
 from tensortide.reports.render.terminal import render_text
@@ -45,14 +46,15 @@ def conducted(
         )
         file.add(key, outcomes[key])
     file.close()
-    return Conducted(experiment, folder, trials, outcomes, {[*trials][-1]: "running, 1 done"})
+    return Conducted(experiment, folder, trials, outcomes, {[*trials][-1]: 1})
 
 
 def test_every_trial_stands_in_the_table_also_those_that_run(tmp_path: Path) -> None:
     made = document(conducted(tmp_path / "a"))
     table = made["trials"].table("trials")
     values = {column.key: column.values for column in table.columns}
-    assert values["status"] == ("ok", "ok", "ok", "infeasible", "ok", "ok", "running, 1 done")
+    assert values["status"] == ("ok", "ok", "ok", "infeasible", "ok", "ok", "running")
+    assert values["repetitions"][-1] == 1
     assert values["policy"] == (NONE, *["lru"] * 3, *["dtr"] * 3)
     assert values["slowdown"] == (1, 21 / 11, 21 / 11, None, 16 / 11, 16 / 11, None)
     assert {column.key for column in table.columns if column.pick} == {"status", "workload", "mode", "policy"}
@@ -84,6 +86,53 @@ def test_panels_of_a_mode_have_the_same_axes_which_hold_every_interval(tmp_path:
         assert high == max(ends) > max(value or 0 for one in panel.points for value in one.y)
 
 
+def test_a_policy_looks_the_same_in_every_panel_and_they_share_a_legend(tmp_path: Path) -> None:
+    runs = [{"workload": "one", "policy": ["lru", "dtr"]}, {"workload": "two", "policy": ["dtr", "checkmate", "lru"]}]
+    experiment = experiment_of({"defaults": {"budget": 0.5}, "runs": runs})
+    trials = {trial.key: trial for trial in experiment.trials}
+    outcomes = {
+        key: Outcome(trial=trial, status="ok", repetitions=(Repetition(times_ns=(10,), peak_bytes=9),))
+        for key, trial in trials.items()
+    }
+    made = document(Conducted(experiment, tmp_path, trials, outcomes))
+    panels = [one for one in made["pareto"].blocks if isinstance(one, Scatter)]
+    assert [[one.look for one in panel.points] for panel in panels] == [[None] * 3, [None, 2, 3, 1]]
+    figure = draw(made)
+    (legend,) = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == [NONE, "lru", "dtr", "baseline", "checkmate"]
+    colors = {
+        (line.get_label(), line.get_color())
+        for axis in figure.axes
+        for line in axis.lines
+        if line.get_marker() != "None"
+    }
+    assert len(colors) == len(dict(colors)) == 4
+
+
+def test_simulated_times_are_told_with_their_source(tmp_path: Path) -> None:
+    (trial,) = experiment_of({"runs": [{"workload": "mlp"}]}).trials
+    told = Repetition(times_ns=(10,), peak_bytes=9, durations="predicted for a card")
+    outcome = Outcome(trial=trial, status="ok", repetitions=(told,))
+    found = Conducted(
+        experiment_of({"runs": [{"workload": "mlp"}]}), tmp_path, {trial.key: trial}, {trial.key: outcome}
+    )
+    assert "Simulated times are sums of durations of ops: predicted for a card." in _notes(found)
+    assert not [text for text in _notes(conducted(tmp_path / "a")) if text.startswith("Simulated times")]
+
+
+def test_intervals_are_said_to_know_nothing_of_drift(tmp_path: Path) -> None:
+    assert [text for text in _notes(conducted(tmp_path / "a")) if "drift" in text]
+    single: dict[str, tuple[int, ...]] = {policy: times[:1] for policy, times in TIMES.items()}
+    assert not [text for text in _notes(conducted(tmp_path / "b", single)) if "drift" in text]
+
+
+def test_a_pair_of_trials_is_a_line_of_80_columns(tmp_path: Path) -> None:
+    conducted(tmp_path / "a")
+    conducted(tmp_path / "b")
+    made: Document = compared(tmp_path / "a", tmp_path / "b").document()
+    assert "mlp       live  lru     90 %    21 ns   21 ns  1.00x" in render_text(made, 80)
+
+
 def test_slowdowns_that_chance_explains_are_named_at_any_width(tmp_path: Path) -> None:
     times: dict[str, tuple[int, ...]] = {NONE: (10, 20, 30), "lru": (20, 21, 22), "dtr": (1, 2, 3)}
     notes = [
@@ -96,6 +145,20 @@ def test_slowdowns_that_chance_explains_are_named_at_any_width(tmp_path: Path) -
 
 def _notes(found: Conducted) -> list[str]:
     return [block.text for block in document(found)["trials"].blocks if isinstance(block, Note)]
+
+
+def test_a_table_of_both_modes_says_that_their_peaks_differ(tmp_path: Path) -> None:
+    for modes, told in (("live", 0), (["live", "simulated"], 1)):
+        experiment = experiment_of({"runs": [{"workload": "mlp", "mode": modes}]})
+        found = Conducted(experiment, tmp_path, {trial.key: trial for trial in experiment.trials}, {})
+        assert sum(text.startswith("Peaks of the two modes") for text in _notes(found)) == told
+
+
+def test_budgets_above_the_peak_are_named(tmp_path: Path) -> None:
+    found = conducted(tmp_path / "a", budgets=(1.2, 0.8))
+    (told,) = [text for text in _notes(found) if text.startswith("Budgets above")]
+    assert told == "Budgets above the peak of the baseline: mlp live lru 120 %, mlp live dtr 120 %."
+    assert not [text for text in _notes(conducted(tmp_path / "b")) if text.startswith("Budgets above")]
 
 
 def test_workloads_are_not_broken_at_80_columns(tmp_path: Path) -> None:
@@ -145,7 +208,7 @@ def test_other_folders_are_listed_with_the_command_that_compares_them(tmp_path: 
 
 def test_the_page_and_json_have_it_all(tmp_path: Path) -> None:
     made = document(conducted(tmp_path / "a"))
-    assert "running, 1 done" in render_html(made, compress=False)
+    assert "running" in render_html(made, compress=False)
     assert '"slowdown"' in render_json(made)
 
 
@@ -158,6 +221,7 @@ def test_two_folders_differ_where_intervals_do(tmp_path: Path) -> None:
     asked = [(NONE, ""), ("lru", "90 %"), ("dtr", "80 %"), ("lru", "10 %")]
     assert [factors[key] for key in asked] == [(1, False), (1, False), (31 / 16, True), (None, False)]
     made: Document = found.document()
+    assert made["comparison"].table("ends").columns[-1].values == ("infeasible",)
     assert made.verdicts[0].text == (
         f"2 of 6 trials differ by more than chance; {tmp_path / 'a'} has 0 others, {tmp_path / 'b'} 1."
     )

@@ -45,6 +45,11 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             {"workload": "mlp", "policy": "train.py:mine", "budget": 0.5},
             "policy = train.py:mine: train.py has no 'mine'; there are: net",
         ),
+        ({"workload": "mlp", "policy": "nix.plan.json"}, "policy = nix.plan.json: cannot read nix.plan.json: No such"),
+        ({"workload": "mlp", "policy": "./"}, "policy = ./: cannot read ./: Is a directory"),
+        ({"workload": "json:nope"}, "workload = json:nope, mode = simulated: json has no 'nope'; there are: "),
+        ({"workload": "mlp", "device": "cuda:two"}, "device = cuda:two: a step is captured for and"),
+        ({"workload": "train.py:net", "device": ["cuda:1", "banana"]}, "device = banana: a step is captured for and"),
     ],
 )
 def test_what_no_trial_could_run_with_is_an_error(run: dict[str, Any], error: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -200,6 +201,12 @@ def test_what_has_no_effect_is_told(tmp_path: Path) -> None:
             r"resnet20\[0\].extra_params: width is 2, and image 1 already",
         ),
         (command(type="dtrr"), r"dtr_settings.lstm\[0\].type: 'dtrr' is none of its values: baseline, dtr"),
+        (command(kind="fixed", memory_budget=math.inf), r"lstm\[0\].memory_budget: inf is no number of anything"),
+        (command(memory_budget=1, n_inputs=10**8), "dtr_settings: more than 10,000 trials"),
+        (command(batch_size=[*range(999)], n_reps=[*range(999)]), r"lstm\[0\]: more than 10,000 trials"),
+        (command(ratio=[]), r"lstm\[0\].ratio: no trial comes of an empty list"),
+        (command(n_inputs=0), r"lstm\[0\].n_inputs: "),
+        (shaped({}, {}, ignore_kind=["ratoi"]), r"ignore_kind\[0\]: Invalid enum value 'ratoi'"),
     ],
 )
 def test_an_error_names_the_file_and_the_place(table: dict[str, Any], error: str, tmp_path: Path) -> None:

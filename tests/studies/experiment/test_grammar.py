@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -18,6 +19,10 @@ from tensortide.errors import RequestError
 from tensortide.studies.experiment.grammar import Head, experiment_of, read_experiment, trial_of, unfolded
 from tensortide.studies.experiment.trials import NONE, RIVALS, Trial
 from tensortide.studies.remat.budgets import Budget
+from tensortide.timing.durations import beside
+from tests.graphs import path_of
+
+SAVED_MODEL = Path(__file__).parents[2] / "data/importers/savedmodel/mlp"
 
 AXES: dict[str, list[Any]] = {
     "workload": ["mlp", "gpt2", "lstm"],
@@ -87,6 +92,57 @@ def test_a_key_follows_the_files_that_a_trial_names(words: dict[str, str], tmp_p
     assert Trial(**made).key != before[0]  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize(
+    "file", ["packed/inner/train.py", "packed/inner/train/__init__.py", "apart/packed/inner/train.py"]
+)
+@pytest.mark.parametrize(
+    "words",
+    [
+        {"workload": "packed.inner.train:step"},
+        {"workload": "-- python -m packed.inner.train --lr 1"},
+        {"policy": "packed.inner.train:Mine.policy", "budget": Budget(nbytes=8)},
+    ],
+)
+def test_a_key_follows_the_modules_that_a_trial_names(
+    words: dict[str, Any], file: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.syspath_prepend(tmp_path / "apart")
+    path = tmp_path / file
+    path.parent.mkdir(parents=True)
+    for package in tmp_path.glob("**/packed"):
+        (package / "__init__.py").write_text("raise SystemExit('nor of this')")
+    path.write_text("raise SystemExit('none of it runs')")
+    before = Trial(**{"workload": "mlp", **words}).key
+    path.write_text("raise SystemExit('still not')")
+    assert Trial(**{"workload": "mlp", **words}).key != before
+
+
+def test_a_key_follows_the_durations_beside_a_saved_step_and_the_files_in_a_folder(tmp_path: Path) -> None:
+    graph, model, other = tmp_path / "step.tide", shutil.copytree(SAVED_MODEL, tmp_path / "model"), tmp_path / "other"
+    shutil.copy(path_of("mlp_activations"), graph)
+    other.mkdir()
+    for workload, file, follows in (
+        (graph, beside(graph), True),
+        (model, model / "variables/variables.index", True),
+        (other, other / "results of a workload with this name", False),
+    ):
+        before = Trial(workload=str(workload)).key
+        file.parent.mkdir(exist_ok=True)
+        file.write_text("others")
+        assert (Trial(workload=str(workload)).key != before) == follows
+
+
+def test_a_package_that_is_run_is_named_by_its_main_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "packed").mkdir()
+    keys = set()
+    for version in ("1", "2"):
+        (tmp_path / "packed/__main__.py").write_text(version)
+        keys.add(Trial(workload="-- python -m packed").key)
+    assert len(keys) == 2
+
+
 def test_what_has_no_effect_makes_no_other_trial() -> None:
     base = {"workload": "mlp", "policy": [NONE, "checkpoint"], "budget": [0.5, 0.7], "repeats": [1, 2], "limit": [2, 3]}
     assert len(experiment_of({"runs": [base]}).trials) == 2
@@ -114,7 +170,7 @@ def test_defaults_are_taken_where_a_run_has_no_value_settings_one_by_one() -> No
         (1, Budget(ratio=1.0)),
         ("60%", Budget(ratio=0.6)),
         ("1KiB", Budget(nbytes=1024)),
-        (4096, Budget(nbytes=4096)),
+        (1 << 20, Budget(nbytes=1 << 20)),
         (12e9, Budget(nbytes=12_000_000_000)),
         ("unlimited", Budget(nbytes=1 << 62)),
         (-1, Budget(nbytes=1 << 62)),
@@ -144,15 +200,34 @@ def test_a_budget_is_a_ratio_or_bytes(value: Any, budget: Budget) -> None:
             "x.toml: runs: each run is a table of a list: write [[runs]], with two brackets",
         ),
         ({"runs": [{"workload": "mlp", "policy": "lru"}]}, "x.toml: runs[0].budget: lru needs a budget"),
+        *(
+            (
+                {"runs": [{"workload": "mlp", "policy": "lru", "budget": value}]},
+                f"x.toml: runs[0].budget: {value} is no budget: write 0.6, '60%', '8GiB' or 'unlimited'",
+            )
+            for value in (0, 1e-300, -2, -0.5, True)
+        ),
+        (
+            {"runs": [{"workload": "mlp", "set": {"a=b": 1}}]},
+            "x.toml: runs[0].set: 'a=b' is the name of no hyperparameter",
+        ),
         (
             {"runs": [{"workload": "mlp", "policy": "aot", "budget": "1GiB"}]},
             "x.toml: runs[0].budget: aot takes a ratio from 0 to 1",
         ),
+        ({"runs": [{"workload": "mlp", "budget": 60}]}, "x.toml: runs[0].budget: a budget of 60 would be 60 bytes: "),
         ({"runs": [{"workload": "mlp", "budget": math.inf}]}, "x.toml: runs[0].budget: inf is no number of anything"),
         ({"runs": [{"workload": "mlp", "limit": math.nan}]}, "x.toml: runs[0].limit: nan is no number of anything"),
         ({"runs": [{"workload": "mlp", "set": {"p": [0.1, math.inf]}}]}, "x.toml: runs[0].set.p: inf is no number"),
         ({"runs": [{"policy": "lru"}]}, "x.toml: runs[0]: Object missing required field `workload`"),
         ({"runs": [{"workload": "mlp", "seed": [*range(200)], "steps": [*range(1, 99)]}]}, "more than 10,000 trials"),
+        (
+            {"runs": [{"workload": "mlp", "set": {"batch": []}}]},
+            "x.toml: runs[0].set.batch: no trial comes of an empty",
+        ),
+        ({"runs": [{"workload": "mlp", "mode": "live", "seed": 2**70}]}, "x.toml: runs[0].seed: "),
+        ({"runs": [{"workload": "mlp"}], "out": "a\0b"}, "x.toml: out: NUL can be in no path"),
+        ({"runs": [{"workload": "mlp"}], "notify": ["say", "a\0b"]}, "x.toml: notify: NUL can be in no path"),
     ],
 )
 def test_an_error_names_the_file_and_the_key(table: dict[str, Any], error: str) -> None:
@@ -169,6 +244,15 @@ def test_a_file_that_is_none_is_one_line(tmp_path: Path) -> None:
         read_experiment(broken)
     with pytest.raises(RequestError, match=r"cannot read .*none\.toml: No such file"):
         read_experiment(tmp_path / "none.toml")
+    for name in ("x.toml", "x.json"):
+        (tmp_path / name).write_text("[" * 100_000 if name == "x.json" else "a = " + "[" * 100_000)
+        with pytest.raises(RequestError, match="it is nested too deeply"):
+            read_experiment(tmp_path / name)
+
+
+def test_a_mark_at_the_start_of_a_file_is_none_of_its_text(tmp_path: Path) -> None:
+    (tmp_path / "x.toml").write_text('\ufeff[[runs]]\nworkload = "mlp"\n', "utf-8")
+    assert len(read_experiment(tmp_path / "x.toml").trials) == 1
 
 
 def test_a_default_that_is_written_out_makes_no_other_trial() -> None:

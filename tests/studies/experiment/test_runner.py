@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import functools
+import itertools
 import os
 import subprocess
 import sys
 import textwrap
 import threading
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,7 +23,7 @@ from tensortide.studies.experiment.comparison import compared
 from tensortide.studies.experiment.grammar import Experiment, experiment_of
 from tensortide.studies.experiment.results import RESULTS, Outcome, Repetition, ResultFile, read_results
 from tensortide.studies.experiment.runner import Conducted, conduct, notify
-from tensortide.studies.experiment.supervise import running
+from tensortide.studies.experiment.supervise import Supervisor
 from tensortide.studies.experiment.trials import Trial
 from tensortide.studies.experiment.ways import Asked
 from tensortide.timing.lock import only_one
@@ -35,14 +38,16 @@ class Fakes:
         self.asked: list[Asked] = []
         self.failing: dict[str, str] = {}
         self.meanwhile: Callable[[], object] = lambda: None
-        monkeypatch.setattr(runner, "supervise", self)
+        monkeypatch.setattr(Supervisor, "run", functools.partialmethod(self))
 
-    def __call__(self, asked: Asked, log: Path, folder: Path, beat: Callable[[], None]) -> Outcome:
+    def __call__(
+        self, supervisor: Supervisor, asked: Asked, log: Path, folder: Path, beat: Callable[[], None]
+    ) -> Outcome:
         self.asked.append(asked)
-        running[log.stem] = 0
+        supervisor.running[log.stem] = 0
         beat()
         self.meanwhile()
-        running.pop(log.stem)
+        supervisor.running.pop(log.stem)
         assert log.parent.is_dir()
         assert folder == Path.cwd()
         status = self.failing.get(asked.trial.policy, "ok")
@@ -148,7 +153,6 @@ def test_an_interrupt_says_what_is_kept_and_what_to_type(
     fakes.meanwhile = interrupted
     with pytest.raises(KeyboardInterrupt):
         conduct(made(), tmp_path)
-    running.clear()
     assert told == [f"results of 2 of 5 trials are kept in {tmp_path}: the same command runs the others"]
     assert len(read_results(tmp_path)) == 2
 
@@ -240,6 +244,25 @@ def test_the_page_is_drawn_at_the_start_and_cannot_fail_a_trial(
     assert seen[0] == "5 trials: 5 not run"
     assert seen[-1] == "5 trials: 5 ok"
     assert len(fakes.asked) == 5
+
+
+def test_pages_that_take_long_are_drawn_more_seldom(
+    fakes: Fakes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    taken: list[float] = []
+
+    def draw(so_far: Conducted) -> None:
+        began = time.thread_time()
+        while time.thread_time() - began < 0.02:
+            pass
+        taken.append(time.monotonic())
+
+    monkeypatch.setattr(runner, "PAGE_S", 0)
+    fakes.meanwhile = lambda: time.sleep(0.3)
+    conduct(made(), tmp_path, draw=draw)
+    later = [after - before for before, after in itertools.pairwise(taken[1:-1])]
+    assert later
+    assert min(later) >= 0.02 / runner.PAGE_SHARE
 
 
 def test_a_command_of_the_users_own_is_told_the_end(

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import time
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -10,8 +12,9 @@ import pytest
 from tensortide.examples import find
 from tensortide.python_object import names_object
 from tensortide.studies.experiment.grammar import read_experiment
+from tensortide.studies.experiment.results import read_results
 from tensortide.studies.experiment.trials import NONE
-from tests.cli.command import run
+from tests.cli.command import fails, run
 from tests.conftest import ROOT
 
 FILES = ROOT / "examples/experiments"
@@ -54,3 +57,15 @@ def test_one_runs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     rows = (out / "summary.csv").read_text().splitlines()
     assert len(rows) == 9
     assert sum(NONE in row for row in rows[1:]) == 4
+
+
+@pytest.mark.slow
+def test_simulated_trials_share_the_capture_of_their_workload(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out, began = tmp_path / "out", time.monotonic()
+    fails(capsys, "experiment", FILES / "accesses.toml", "--only", "unet/dtr-eq", "--out", out, status=1)
+    assert len([*(out / "captures").glob("*.tide")]) == 1
+    assert Counter(one.status for one in read_results(out).values()) == {"ok": 8, "infeasible": 3}
+    took = {one.trial.budget_text: one.took_s for one in read_results(out).values()}
+    assert sum(took.values()) - took[""] < took[""] < time.monotonic() - began

@@ -12,12 +12,15 @@ import pytest
 
 from tensortide.errors import PlacementError
 from tensortide.executors import LOCAL, Where
+from tensortide.placements.search import Budget
 from tensortide.reports.sections.placement_comparison import document, validation_document
-from tensortide.studies.placement.comparison import Task, compare, contenders
+from tensortide.studies.placement.comparison import PlaceCompareRequest, Task, answer, compare, contenders
+from tensortide.studies.placement.config import read_config
+from tensortide.studies.placement.configured import run_config
 from tensortide.studies.placement.measured import validated
 from tensortide.studies.placement.placed_net import NetSubject
 from tensortide.version import VERSION
-from tests.placements.cases import PUBLISHED, cluster, net
+from tests.placements.cases import EXPRIMO, PUBLISHED, cluster, net
 
 SUBJECT = NetSubject(
     net("mnist"), cluster("cluster2-reduced-mnist"), replace(PUBLISHED, memory_penalization_factor=1.0)
@@ -39,6 +42,41 @@ def test_every_algorithm_has_a_line_with_all_seeds() -> None:
     scores = [[one.score_ms for one in line.outcomes] for line in lines]
     assert shown["median_ns"] == tuple(round(statistics.median(each) * 1e6) for each in scores)
     assert min(shown["against_change"]) == 0  # type: ignore[type-var] # all are numbers
+
+
+def test_a_configuration_is_compared_without_the_single_devices_that_it_excludes() -> None:
+    path = EXPRIMO / "configs" / "experiments" / "e3" / "e3_hc-resnet50.json"
+    alone = run_config(read_config(path), budget=Budget(300))
+    for names in (None, "random-hill"):
+        line, *_ = answer(PlaceCompareRequest(problems=(str(path),), algorithms=names, seeds=1, budget=300))
+        assert line.outcomes[0].score_ms > 2 * 203.405
+        if names is None:
+            assert line.outcomes[0].score_ms == alone.placed.found.score_ms
+    task = next(PlaceCompareRequest(problems=(str(path),), seeds=1, budget=300).tasks())
+    given, *_ = compare([replace(task, singles=True)], THREADS)
+    assert given.outcomes[0].score_ms < 203.406
+
+
+def test_configurations_that_differ_have_a_line_each(tmp_path: Path) -> None:
+    path = EXPRIMO / "configs" / "ga-malvik-alexnet.json"
+    first = json.loads(path.read_text())
+    for key in ("net_path", "device_graph_path"):
+        first[key] = str(EXPRIMO / first[key])
+
+    def written(name: str, **arguments: object) -> str:
+        made = {**first, "optimizer_args": first["optimizer_args"] | arguments}
+        (tmp_path / name).write_text(json.dumps(made))
+        return str(tmp_path / name)
+
+    one = written("1.json", mutation_rate=0.5, mutation_sharding_rate=0.25)
+    other = written("2.json", mutation_rate=0.5, mutation_sharding_rate=0)
+    limited = written("3.json", device_memory_utilization=0.5, mutation_sharding_rate=0)
+    asked = PlaceCompareRequest(problems=(one, other, one, limited), seeds=1, budget=20)
+    found = [(task.problem, task.contender.label) for task in asked.tasks()]
+    assert [label for _, label in found] == ["genetic sharing_rate=0.25", "genetic sharing_rate=0", "genetic"]
+    assert found[0][0] == found[1][0] != found[2][0]
+    assert found[2][0].endswith("(" + limited + ")")
+    assert len(answer(asked)) == 3
 
 
 def test_searches_of_what_does_not_fit_have_no_gap() -> None:
@@ -123,6 +161,10 @@ def test_a_grid_has_every_combination_of_values() -> None:
         "genetic population=10 elite=2",
     ]
     assert len(found) == 6
+    assert [one.label for one in contenders(["genetic", "genetic"], ["elite=1,2,2"])] == [
+        "genetic elite=1",
+        "genetic elite=2",
+    ]
     with pytest.raises(PlacementError, match="has no option 'popultion'; it has: population"):
         contenders(["genetic"], ["popultion=10"])
     with pytest.raises(PlacementError, match="cannot be 'x'"):

@@ -204,10 +204,12 @@ def written(folder: Path, **changes: object) -> Path:
         ({"min_mutation_rate": 0.95}, "min_mutation_rate", "max_mutation_rate on line"),
         ({"pipeline_batches": 3}, "pipeline_batches", "no more batches are in flight than there are"),
         ({"crossover_type": "zigzag"}, "crossover_type", "not uniform, one-point or K-point"),
-        ({"mutation_sharding_rate": 0.2}, "mutation_sharding_rate", "set it to 0"),
+        ({"mutation_sharding_rate": 1.2}, "mutation_sharding_rate", "a rate is 0 to 1"),
         ({"mutation_rate": 2.0}, "mutation_rate", "mutation_rate: a rate is 0 to 1"),
         ({"generations": -1}, "generations", "generations: it is 0 or more"),
         ({"benchmarking_function": {"batch": 3}}, "batch", "near names: batches"),
+        ({"benchmarking_function": {"batches": 3, "drop_batches": 3}}, "drop_batches", "batches 3 leave none to time"),
+        ({"benchmarking_function": {"batches": 1}}, "benchmarking_function", "drop_batches 1 of batches 1 leave none"),
         ({"net_path": "nets/none.json"}, "net_path", "there is no file nets/none.json"),
     ],
 )
@@ -254,6 +256,7 @@ def test_every_key_of_the_genetic_search_and_of_map_elites_sets_its_option() -> 
         "population_size": 7,
         "generations": 3,
         "mutation_rate": 0.2,
+        "mutation_sharding_rate": 0.7,
         "crossover_rate": 0.1,
         "crossover_type": "3-point",
         "parent_selection_mechanism": "tournament",
@@ -268,7 +271,7 @@ def test_every_key_of_the_genetic_search_and_of_map_elites_sets_its_option() -> 
         "include_trivial_solutions_in_initialization": False,
     }
     assert msgspec.convert(genetic, GeneticArguments).search() == Genetic(
-        7, 3, 0.2, 0.1, 3, "tournament", "exponential", 1.5, 4, True, 0.01, 0.5, 0.3, "evolved", 2, False
+        7, 3, 0.2, 0.7, 0.1, 3, "tournament", "exponential", 1.5, 4, True, 0.01, 0.5, 0.3, "evolved", 2, False
     )
     elites = {
         "dimension_sizes": [1, 2, 3],
@@ -285,5 +288,5 @@ def test_every_key_of_the_genetic_search_and_of_map_elites_sets_its_option() -> 
         "archive_log_period": 8,
     }
     assert msgspec.convert(elites, MapElitesArguments).search() == MapElites(
-        (1, 2, 3), 5, 9, 0.2, 0.3, 0.4, 0.5, 0.6, "tournament", 4, False, log_period=8
+        (1, 2, 3), 5, 9, 0.2, 0.0, 0.3, 0.4, 0.5, 0.6, "tournament", 4, False, log_period=8
     )

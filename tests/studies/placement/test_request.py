@@ -11,6 +11,7 @@ import pytest
 from tensortide.errors import ExitStatus, NothingFits, RequestError, TensortideError
 from tensortide.parallelism.shards import Shard
 from tensortide.placements import COMPAT
+from tensortide.placements.genes import OnDevices
 from tensortide.placements.graphs import Grouping, PlaceOptions
 from tensortide.placements.search.genetic import Genetic
 from tensortide.request import Request, made
@@ -117,8 +118,8 @@ def test_a_function_measures_as_it_is_or_by_its_name(tmp_path: Path) -> None:
         text = json.dumps({name: min(number, 1 + place % 2) for place, name in enumerate(names)})
         (tmp_path / f"p{number}.json").write_text(text)
 
-    def slow(order: dict[str, int]) -> float:
-        return 10.0 + sum(order.values())
+    def slow(order: dict[str, OnDevices]) -> float:
+        return 10.0 + sum(device for device in order.values() if isinstance(device, int))
 
     found = validation(ValidateRequest(net=NET, placements=(tmp_path,), by=slow, cluster=SERVER))
     assert [pair.measured_ms for pair in found.pairs] == sorted(pair.measured_ms for pair in found.pairs)

@@ -102,7 +102,7 @@ def test_the_planner_is_no_slower_than_the_moves_of_the_policies(step: Recording
         choosing = Choosing(decoder, np.arange(len(step.graph)), SMALL.device_bytes)
         choices = [planned(choosing) for planned in policies_choices(problem, no_look)]
         assert any((choice != HERE).any() for choice in choices)
-        theirs = min(choosing.made(choosing.covered(choice)).time_ns for choice in choices)
+        theirs = min(choosing.made(choosing.covered(choice, 1.0)).time_ns for choice in choices)
         found = plan(step, SMALL.device_bytes, links=links, recompute=False, effort=0.002, time_limit_s=3.0)
         assert found.step_ns is not None
         assert found.step_ns <= theirs

@@ -2,44 +2,24 @@
 
 from __future__ import annotations
 
-import math
-
-from tensortide.cost.access import reads, writes_only
-from tensortide.cost.forms import simple
-from tensortide.cost.kinds import Kind, Weights, dtype_kind
+from tensortide.cost.access import reads
+from tensortide.cost.families import move, numbered, pool, random
+from tensortide.cost.kinds import Weights
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import Cost
-from tensortide.cost.registry import rule
+from tensortide.cost.registry import Vocabulary
+
+prims = Vocabulary("prims")
+prims.rows({
+    "iota": numbered(),
+    "inductor_seed inductor_seeds inductor_random inductor_randint": random(),
+    "inductor_lookup_seed inductor_force_stride_order": move("A value in another place or layout."),
+    "fma": Weights(2, complex_flops=8),
+    "_low_memory_max_pool_with_offsets": pool("max", "kernel_size"),
+})  # fmt: skip
 
 
-@rule("prims::iota", formula="1 integer op per element", bytes=writes_only)
-def iota(op: OpCall) -> Cost:
-    """Start plus index times step."""
-    return (
-        Cost(int_ops=op.out.numel)
-        if dtype_kind(op.out.dtype) is Kind.INTEGER
-        else Cost(elementwise_flops=2 * op.out.numel)
-    )
-
-
-@rule("prims::inductor_seed", "prims::inductor_seeds", formula="1 draw per seed", bytes=writes_only)
-@rule("prims::inductor_random", "prims::inductor_randint", formula="E random draws, written", bytes=writes_only)
-def draws(op: OpCall) -> Cost:
-    """One draw per element."""
-    return Cost(random_draws=op.out.numel)
-
-
-@rule("prims::inductor_lookup_seed", formula="0 FLOP: one seed of several")
-@rule("prims::inductor_force_stride_order", formula="0 FLOP: a copy in another layout")
-def moved(_: OpCall) -> Cost:
-    """A value in another place."""
-    return Cost()
-
-
-rule("prims::fma", formula="2 per element", meaning="A product and a sum.")(simple(Weights(2, complex_flops=8)))
-
-
-@rule("prims::prepare_softmax_online", formula="4n - 2 per row: the largest, then the sum of exponentials")
+@prims("prepare_softmax_online", "4n - 2 per row: the largest, then the sum of exponentials", family="softmax")
 def softmax_statistics(op: OpCall) -> Cost:
     """Maximum and sum of exponentials of each row."""
     count, rows = op.inputs[0].numel, op.outputs[0].numel
@@ -47,17 +27,11 @@ def softmax_statistics(op: OpCall) -> Cost:
     return Cost(elementwise_flops=4 * count - 2 * rows, transcendentals=count, comparisons=count - rows)
 
 
-@rule("prims::_low_memory_max_pool_with_offsets", formula="K - 1 comparisons per output")
-def max_pool(op: OpCall) -> Cost:
-    """Largest of each window, and its place there."""
-    compared = (math.prod(op.arg("kernel_size")) - 1) * op.out.numel
-    return Cost(elementwise_flops=compared, comparisons=compared)
-
-
-@rule(
-    "prims::_low_memory_max_pool_offsets_to_indices",
-    formula="2 d integer ops per element of d dimensions",
+@prims(
+    "_low_memory_max_pool_offsets_to_indices",
+    "2 d integer ops per element of d dimensions",
     bytes=reads("self"),
+    family="window",
 )
 def pool_indices(op: OpCall) -> Cost:
     """Places in windows as places in the input."""

@@ -7,14 +7,16 @@ from __future__ import annotations
 
 import math
 
-from tensortide.cost.access import Bytes, interface
-from tensortide.cost.forms import alike, aten, moves
-from tensortide.cost.kinds import Weights
+from tensortide.cost.access import unless_view
+from tensortide.cost.families import elementwise, move
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import Cost
+from tensortide.cost.registry import Vocabulary
 from tensortide.cost.rules.normalization import layer
 from tensortide.cost.rules.recurrent import GRU, LSTM, RELU, TANH, Layer
 from tensortide.dtypes import Kind, kind_of
+
+aten = Vocabulary("aten", "normalization")
 
 MEAN = 1
 CELLS = {"lstm_cell": LSTM, "gru_cell": GRU, "rnn_tanh_cell": TANH, "rnn_relu_cell": RELU}
@@ -25,25 +27,11 @@ COPIES = (
 )
 
 
-def _unless_view(op: OpCall) -> Bytes:
-    """Nothing moves where the results lie in arguments."""
-    homes = {tensor.storage for tensor in op.inputs}
-    return Bytes(0, 0) if op.outputs and all(out.storage in homes for out in op.outputs) else interface(op)
-
-
-moves(
-    COPIES, "0 FLOP: read and written, nothing for a view", "A copy, or a view where that will do.", bytes=_unless_view
-)
-alike(Weights(1), "square", "1", meaning="A product with itself.")
-alike(Weights(1), "diff", "1", meaning="Differences of neighbours.")
-
-
-@aten("group_norm", "R (5n + 2 + n (weight) + n (bias)), R = N groups")
-def group_norm(op: OpCall) -> Cost:
-    """Normalization over groups of channels (Wu and He, 2018)."""
-    total, rows = op.tensor("input").numel, op.shape("input")[0] * op.arg("num_groups", 1)
-    op.let(R=rows, n=total // max(1, rows))
-    return layer(rows, total // max(1, rows), total * op.has("weight"), total * op.has("bias"))
+aten.rows({
+    COPIES: move("A copy, or a view where that will do.", bytes=unless_view),
+    "square": elementwise(1),
+    "diff": elementwise(1, family="scan"),
+})  # fmt: skip
 
 
 @aten("instance_norm", "R (5n + 2 + n (weight) + n (bias)), R = N C; by running statistics 2n + 5")
@@ -58,7 +46,7 @@ def instance_norm(op: OpCall) -> Cost:
     return made + Cost(elementwise_flops=7 * rows * op.has("running_mean"))
 
 
-@aten("cross_entropy_loss", "R (5n - 1) log-softmax + N: select, negate, mean (2 N with class weights)")
+@aten("cross_entropy_loss", "R (5n - 1) log-softmax + N: select, negate, mean (2 N with class weights)", family="loss")
 def cross_entropy(op: OpCall) -> Cost | None:
     """Log-softmax over the classes and the negative log likelihood of one class per row; other forms by their parts."""
     if op.arg("label_smoothing", 0.0):
@@ -73,7 +61,7 @@ def cross_entropy(op: OpCall) -> Cost | None:
     return softmax + Cost(elementwise_flops=rows * (1 + op.has("weight")))
 
 
-@aten(" ".join(CELLS), "B G (X + H) MACs, G = 4H (LSTM), 3H (GRU), H (RNN)")
+@aten(" ".join(CELLS), "B G (X + H) MACs, G = 4H (LSTM), 3H (GRU), H (RNN)", family="recurrent")
 def cell(op: OpCall) -> Cost:
     """One step of a recurrent layer."""
     batch, x = (1, *op.shape("input"))[-2:]
@@ -82,7 +70,7 @@ def cell(op: OpCall) -> Cost:
     return Layer(CELLS[op.base], batch, batch, x, hidden, biases=op.has("b_ih")).forward()
 
 
-@aten("bilinear", "R Oo I2 (I1 + 1) MACs (+ R Oo add of the bias)")
+@aten("bilinear", "R Oo I2 (I1 + 1) MACs (+ R Oo add of the bias)", family="contraction")
 def bilinear(op: OpCall) -> Cost:
     """The first input and the weight are contracted, then the second."""
     outputs, first, second = op.shape("weight")

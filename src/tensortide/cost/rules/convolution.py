@@ -8,12 +8,14 @@ from __future__ import annotations
 import math
 
 from tensortide.cost.access import Bytes, size, written
-from tensortide.cost.forms import aten, moves
+from tensortide.cost.families import move
+from tensortide.cost.families.products import product
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import Cost
-from tensortide.cost.registry import rule
-from tensortide.cost.rules.products import product
+from tensortide.cost.registry import Vocabulary, rule
 from tensortide.graph.model import Tensor
+
+aten = Vocabulary("aten", "convolution")
 
 FORMULA = "N O Cout (Cin/g) K MACs (+ N O Cout add of the bias); transposed: N I Cin (Cout/g) K"
 
@@ -101,7 +103,7 @@ def conv_tbc(op: OpCall) -> Cost:
     return product(op, math.prod(op.out.shape[:2]) * op.tensor("weight").numel, op.out.numel)
 
 
-moves("im2col", "a copy", "Patches of an image laid out as columns.")
+aten.rows({"im2col": move("Patches of an image laid out as columns.")})
 
 
 @aten("col2im unfold_backward", "adds = input elements - output elements, at least 0")

@@ -5,14 +5,15 @@ Counting convention: docs/cost.md, bytes.
 
 from __future__ import annotations
 
-from tensortide.cost.access import Bytes, nothing, reads, size, writes_only, written
-from tensortide.cost.forms import aten, moves
+from tensortide.cost.access import Bytes, reads, size, writes_only, written
+from tensortide.cost.families import collective, fill, free, move
 from tensortide.cost.kinds import Kind, dtype_kind
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import Cost
-from tensortide.cost.registry import rule
+from tensortide.cost.registry import Vocabulary, registered, rule
 from tensortide.graph.communication import OPS, Part, named
 
+aten = Vocabulary("aten", "fill")
 ALLOCATIONS = (
     "empty empty_like empty_strided empty_permuted new_empty new_empty_strided empty_quantized set resize resize_as "
     "_resize_output _empty_affine_quantized _empty_per_channel_affine_quantized resize_as_sparse sparse_resize "
@@ -63,29 +64,19 @@ def _replaced(op: OpCall) -> Bytes:
     return Bytes(max(source, size([op.tensor("self")])), written(op))
 
 
-moves(
-    f"{ALLOCATIONS} {QUESTIONS}",
-    "0: no bytes move",
-    "An allocation, a renaming or a question about metadata.",
-    bytes=nothing,
-    is_free=True,
-)
-moves(COPIES, "0 FLOP: read and written", "A copy, in another order, layout, dtype or place.")
-moves(FILLS, "0 FLOP: written", "A fill.", bytes=writes_only)
-moves(
+aten.rows({
+    f"{ALLOCATIONS} {QUESTIONS}": free("An allocation, a renaming or a question about metadata."),
+    COPIES: move(),
+    FILLS: fill(),
     "select_backward slice_backward diagonal_backward as_strided_scatter _nested_select_backward "
-    "value_selecting_reduction_backward",
-    "0 FLOP: zeros with the gradient copied into place",
-    "The gradient of a view: a fill, and a copy into part of it.",
-)
-moves(
-    "select_scatter slice_scatter diagonal_scatter",
-    "0 FLOP: the part of self that stays and src are read",
-    "A copy with one part from elsewhere.",
-    bytes=_replaced,
-)
-moves("_local_scalar_dense item is_nonzero", "0 FLOP: one element to the host", "One value given to the program.")
-moves("_assert_async _functional_assert_async", "0 FLOP: one flag", "A check on the device.", bytes=reads("self"))
+    "value_selecting_reduction_backward": move("The gradient of a view: zeros with a copy in a part of them."),
+    "select_scatter slice_scatter diagonal_scatter": move(
+        "A copy with one part from elsewhere.", formula="0 FLOP: the part of self that stays and src are read",
+        bytes=_replaced,
+    ),
+    "_local_scalar_dense item is_nonzero": move("One element given to the program."),
+    "_assert_async _functional_assert_async": move("A check of one flag on the device.", bytes=reads("self")),
+})  # fmt: skip
 
 
 @aten(" ".join(f"{name}_backward" for name in PADDINGS.split()), "adds = padding elements", bytes=reads("grad_output"))
@@ -125,30 +116,16 @@ def generated(op: OpCall) -> Cost:
 # value that is not known: a reduction counts one operation per element received.
 
 
-@rule(*named(Part.MOVES), formula="0 FLOP: sent and received")
-def moved(op: OpCall) -> Cost:
-    """Data sent to other devices."""
-    del op
-    return Cost()
+registered(named(Part.MOVES), collective(meaning="Data sent to other devices."))
+registered(
+    named(Part.PACKS), collective(meaning="Shards of parameters or gradients, packed for an exchange or unpacked.")
+)
+registered(named(Part.WAITS, Part.NAMES), free("Waiting for data or for other processes, or naming them."))
 
 
-@rule(*named(Part.PACKS), formula="0 FLOP: read and written")
-def packed(op: OpCall) -> Cost:
-    """Shards of parameters or gradients, packed for a collective or unpacked after it."""
-    del op
-    return Cost()
-
-
-@rule(*named(Part.REDUCES), formula="1 per element received (bound from below)")
+@rule(*named(Part.REDUCES), formula="1 per element received (bound from below)", family="collective")
 def reduced(op: OpCall) -> Cost:
     """Data combined with that of other devices."""
     outputs = op.outputs or [tensor for name in OPS[op.name].writes for tensor in op.tensors(name)]
     count = sum(tensor.numel for tensor in outputs)
     return Cost(elementwise_flops=count, exact=False, reason="one operation per element received")
-
-
-@rule(*named(Part.WAITS, Part.NAMES), formula="0", bytes=nothing, is_free=True)
-def waited(op: OpCall) -> Cost:
-    """Waiting for data or for other processes, or naming them."""
-    del op
-    return Cost()

@@ -8,23 +8,22 @@ from __future__ import annotations
 
 import math
 
-from tensortide.cost.access import Bytes, reads, selected_rows, size, written
-from tensortide.cost.forms import aten, moves
+from tensortide.cost.access import Bytes, reads, size, written
+from tensortide.cost.families import gather, move
 from tensortide.cost.kinds import Weights, elements, kind_of
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import Cost
+from tensortide.cost.registry import Vocabulary
 from tensortide.dtypes import storage_bytes
 from tensortide.graph.model import Tensor
 
-PICKED = "Elements or rows picked by index."
-moves("embedding", "0 FLOP: the rows selected", PICKED, bytes=selected_rows("indices"))
-for _names, _indices in (
-    ("index _unsafe_index _index", ("indices",)),
-    ("index_select gather take take_along_dim", ("index",)),
-    ("_unsafe_masked_index", ("mask", "indices")),
-):
-    moves(_names, "0 FLOP: elements selected", PICKED, bytes=selected_rows(*_indices))
-moves("masked_scatter masked_scatter_backward", "0 FLOP", "Consecutive elements written where a mask holds.")
+aten = Vocabulary("aten", "scatter")
+aten.rows({
+    "embedding index _unsafe_index _index": gather(),
+    "index_select gather take take_along_dim": gather("index"),
+    "_unsafe_masked_index": gather("mask indices"),
+    "masked_scatter masked_scatter_backward": move("Consecutive elements written where a mask holds."),
+})  # fmt: skip
 
 
 def _source(op: OpCall) -> Tensor | None:

@@ -10,11 +10,14 @@ from __future__ import annotations
 
 import math
 
-from tensortide.cost.forms import aten, moves
+from tensortide.cost.families import decomposition, move
+from tensortide.cost.families.products import product, transform
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import Cost
-from tensortide.cost.rules.products import product
+from tensortide.cost.registry import Vocabulary
 from tensortide.graph.model import Tensor
+
+aten = Vocabulary("aten", "decomposition")
 
 
 def _leading(op: OpCall, per_matrix: int, batch: int) -> Cost:
@@ -29,46 +32,22 @@ def _matrix(op: OpCall, matrix: Tensor | None = None) -> tuple[int, int, int]:
     return m, n, math.prod(batch)
 
 
-def _eliminated(m: int, n: int) -> int:
-    """k^2 (3 max - k), k the smaller side."""
-    return min(m, n) ** 2 * (3 * max(m, n) - min(m, n))
+aten.rows({
+    "linalg_cholesky_ex cholesky linalg_cholesky": decomposition("cholesky"),
+    "linalg_inv_ex linalg_inv inverse": decomposition("inverse"),
+    "cholesky_inverse": decomposition("inverse_of_factor"),
+    "linalg_lu_factor_ex linalg_lu _linalg_det _linalg_slogdet": decomposition("lu"),
+    "linalg_ldl_factor_ex": decomposition("ldl"),
+    "geqrf linalg_householder_product": decomposition("qr"),
+    "_linalg_check_errors": move("A check of the result of a factorization."),
+})  # fmt: skip
 
 
-@aten(
-    "linalg_cholesky_ex cholesky linalg_cholesky",
-    "n^3 / 6 MACs",
-    meaning="Triangular factor of a positive definite matrix.",
-)
-@aten("linalg_inv_ex linalg_inv inverse", "n^3 MACs", meaning="Inverse matrix.")
-@aten("cholesky_inverse", "n^3 / 3 MACs")
-def of_cube(op: OpCall) -> Cost:
-    """Inverse from a triangular factor."""
-    n, _, batch = _matrix(op)
-    part = 3 if op.base == "cholesky_inverse" else 6 if "cholesky" in op.base else 1
-    return _leading(op, n**3 // part, batch)
-
-
-@aten(
-    "linalg_lu_factor_ex linalg_lu _linalg_det _linalg_slogdet linalg_ldl_factor_ex",
-    "k^2 (max - k/3) / 2 MACs, k the smaller side: n^3 / 3 if square; LDL n^3 / 6",
-)
-def lu(op: OpCall) -> Cost:
-    """Triangular factors by elimination."""
-    m, n, batch = _matrix(op)
-    return _leading(op, _eliminated(m, n) // (12 if "ldl" in op.base else 6), batch)
-
-
-@aten(
-    "linalg_qr geqrf",
-    "n^2 (m - n/3) MACs for R, as much again for Q (m >= n)",
-    meaning="Orthogonal and triangular factor by reflections.",
-)
-@aten("linalg_householder_product", "n^2 (m - n/3) MACs")
-def qr(op: OpCall) -> Cost:
-    """The orthogonal matrix of a set of reflections."""
-    m, n, batch = _matrix(op)
-    both = op.base == "linalg_qr" and op.arg("mode", "reduced") != "r"
-    return _leading(op, (1 + both) * (_eliminated(m, n) // 3), batch)
+@aten("linalg_qr", "n^2 (m - n/3) MACs for R, as much again for Q (m >= n)")
+def qr(op: OpCall) -> Cost | None:
+    """Orthogonal and triangular factor by reflections."""
+    one = decomposition("qr").work(op)
+    return one if one is None or op.arg("mode", "reduced") == "r" else one * 2
 
 
 @aten("ormqr", "2 m n k MACs: k reflections applied to (m,n)")
@@ -115,9 +94,6 @@ def solve_factored(op: OpCall) -> Cost:
 def linear_combination(op: OpCall) -> Cost:
     """Several matrices weighted and summed."""
     return product(op, op.tensor("coefficients").numel * math.prod(op.shape("input")[1:]))
-
-
-moves("_linalg_check_errors", "0 FLOP: error flags are read", "A check of the result of a factorization.")
 
 
 # -- distances --------------------------------------------------------------------------------------
@@ -177,21 +153,12 @@ def distance_backward(op: OpCall) -> Cost:
 # -- Fourier transforms -----------------------------------------------------------------------------
 
 
-def transform(n: int, real: bool) -> int:
-    """FLOPs of one transform of n points, rounded up: 5 n log2 n, half of it between real and complex.
-
-    >>> transform(64, True), transform(64, False), transform(1, False), transform(6, False)
-    (960, 1920, 0, 78)
-    """
-    if n <= 1:
-        return 0
-    levels = n.bit_length() - 1
-    if n == 1 << levels:
-        return -(-5 * n * levels // 2) if real else 5 * n * levels
-    return math.ceil((2.5 if real else 5) * n * math.log2(n))
-
-
-@aten("_fft_c2c", "per transform ceil(5 n log2 n), + 2 per output if normalized", meaning="Complex to complex.")
+@aten(
+    "_fft_c2c",
+    "per transform ceil(5 n log2 n), + 2 per output if normalized",
+    meaning="Complex to complex.",
+    family="fourier",
+)
 @aten(
     "_fft_r2c",
     "per transform ceil(2.5 n log2 n), + 2 per output if normalized",

@@ -8,11 +8,13 @@ from __future__ import annotations
 import math
 
 from tensortide.cost.access import Bytes, reads, size, written
-from tensortide.cost.forms import aten, each_real
-from tensortide.cost.kinds import Weights
+from tensortide.cost.families import elementwise
+from tensortide.cost.kinds import Kind, Weights
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import Cost
-from tensortide.cost.registry import rule
+from tensortide.cost.registry import Vocabulary, rule
+
+aten = Vocabulary("aten", "loss")
 
 NONE, MEAN = 0, 1
 GRADIENTS = ("input", "linear_weight", "linear_bias")
@@ -79,15 +81,12 @@ def nll(op: OpCall) -> Cost:
     return Cost(elementwise_flops=rows * (1 + op.has("weight")))
 
 
-@each_real(
-    "multi_margin_loss multi_margin_loss_backward multilabel_margin_loss_forward multilabel_margin_loss_backward",
-    "4 per element (bound)",
-    of="self",
-    bound="bound: every class has a margin",
-)
-def margin_loss(_: OpCall) -> Weights:
-    """Margins of every class to the right one."""
-    return Weights(4, 0, 1)
+aten.rows({
+    "multi_margin_loss multi_margin_loss_backward multilabel_margin_loss_forward "
+    "multilabel_margin_loss_backward": elementwise(
+        (4, 0, 1), of="self", kind=Kind.REAL, bound="bound: every class has a margin", family="loss"
+    )
+})  # fmt: skip
 
 
 @aten(

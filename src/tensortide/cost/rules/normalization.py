@@ -8,10 +8,14 @@ from __future__ import annotations
 import math
 
 from tensortide.cost.access import Bytes, interface, reads, size
-from tensortide.cost.forms import aten, rows_of, softmax_of
+from tensortide.cost.families import normalization, softmax
+from tensortide.cost.families.reductions import along
 from tensortide.cost.kinds import rows_work
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import Cost
+from tensortide.cost.registry import Vocabulary
+
+aten = Vocabulary("aten", "normalization")
 
 WANTED = (True, True, True)
 
@@ -34,16 +38,13 @@ def _rows(op: OpCall) -> tuple[int, int, int, int]:
     return rows, n, channels, total
 
 
-@aten(
-    "native_layer_norm layer_norm",
-    "R (5n + 2 + n (weight) + n (bias))",
-    meaning="Normalization over the trailing dimensions.",
-)
-@aten("native_group_norm", "R (5n + 2 + n (weight) + n (bias)), R = N groups")
-def layer_norm(op: OpCall) -> Cost:
-    """Normalization over groups of channels."""
-    rows, n, _, total = _rows(op)
-    return layer(rows, n, total * op.has("weight"), total * op.has("bias"))
+aten.rows({
+    "native_layer_norm layer_norm": normalization("row", "normalized_shape", affine="weight bias"),
+    "native_group_norm group_norm": normalization("groups", "group num_groups", affine="weight bias"),
+    "_fused_rms_norm rms_norm": normalization("row", "normalized_shape", affine="weight bias", centred=False),
+    "_softmax _safe_softmax softmax": softmax(axis="dim"),
+    "_log_softmax log_softmax": softmax(axis="dim", log=True),
+})  # fmt: skip
 
 
 @aten(
@@ -63,13 +64,6 @@ def layer_norm_backward(op: OpCall) -> Cost:
     flops += 2 * total - affine if of_weight else 0
     flops += total - affine if of_bias else 0
     return Cost(elementwise_flops=flops, transcendentals=2 * rows if of_input else 0)
-
-
-@aten("_fused_rms_norm rms_norm", "R (3n + 2 + n (weight))")
-def rms_norm(op: OpCall) -> Cost:
-    """Per row: squares n, mean n, eps and rsqrt 2, scale n (Zhang and Sennrich, 2019)."""
-    rows, n, _, total = _rows(op)
-    return Cost(elementwise_flops=rows * (3 * n + 2) + total * op.has("weight"), transcendentals=2 * rows)
 
 
 @aten("_fused_rms_norm_backward", "input R (6n + n (weight)); weight (2R - 1) n, each if wanted")
@@ -184,23 +178,16 @@ def weight_norm(op: OpCall) -> Cost:
 # -- softmax ----------------------------------------------------------------------------------------
 
 
-@aten("_softmax _safe_softmax softmax _masked_softmax", "R (5n - 2)")
-def softmax(op: OpCall) -> Cost:
-    """Per row: maximum n-1, subtract n, exp n, add n-1, divide n."""
-    rows, n = rows_of(op)
+@aten("_masked_softmax", "R (5n - 2) + R n of a mask", family="softmax")
+def masked_softmax(op: OpCall) -> Cost:
+    """A selection of every element, then softmax."""
+    rows, n = along(op, "dim")
     masked = rows * n if op.has("mask") else 0
     return rows_work(op, rows * (5 * n - 2) + masked, 2 * rows * n, rows * (n - 1) + masked)
 
 
-@aten("_log_softmax log_softmax", "R (5n - 1)")
-def log_softmax(op: OpCall) -> Cost:
-    """Per row: maximum n-1, subtract n, exp n, add n-1, log 1, subtract n."""
-    rows, n = rows_of(op)
-    return softmax_of(op, rows, n, log=True)
-
-
-@aten("_softmax_backward_data _log_softmax_backward_data _masked_softmax_backward", "R (4n - 1)")
+@aten("_softmax_backward_data _log_softmax_backward_data _masked_softmax_backward", "R (4n - 1)", family="softmax")
 def softmax_backward(op: OpCall) -> Cost:
     """Per row: one product and one sum, then subtract and multiply (exp in the logarithmic form)."""
-    rows, n = rows_of(op, "grad_output")
+    rows, n = along(op, "dim", of="grad_output")
     return rows_work(op, rows * (4 * n - 1), rows * n if "log" in op.base else 0)

@@ -7,9 +7,11 @@ few scalar operations of bias correction are left out.
 from __future__ import annotations
 
 from tensortide.cost.access import Bytes, size
-from tensortide.cost.forms import aten
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import Cost
+from tensortide.cost.registry import Vocabulary
+
+aten = Vocabulary("aten", "optimizer")
 
 
 def _bytes(op: OpCall) -> Bytes:

@@ -8,174 +8,126 @@ from __future__ import annotations
 
 import msgspec
 
-from tensortide.cost.forms import alike, aten, each, moves
-from tensortide.cost.kinds import Kind, Weights, dtype_kind, elements, kind_of
+from tensortide.cost.families import elementwise, move
+from tensortide.cost.kinds import ARITHMETIC, COMPARISON, WEIGHTS, Kind, Weights, dtype_kind, elements, kind_of
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import Cost
+from tensortide.cost.registry import Vocabulary
 
-ARITHMETIC = Weights(1, 0, 0, 2)
-COMPARISON = Weights(1, 0, 1, 2)
-DIVISION = Weights(1, 1, 0, 11)
-SPECIAL = Weights(1, 1)
-SIGMOID = Weights(4, 2, 0, 16)
-"""Negate, exp, add, reciprocal."""
-MULTIPLICATION = Weights(1, 0, 0, 6)
-REMAINDER = Weights(2, 1, 1)
-BOUNDS = Weights(2, 0, 2)
-"""At least one number and at most another."""
-SILU = Weights(5, 2)
-LEAKY = Weights(2, 0, 1)
-SOFTPLUS = Weights(3, 2, 1)
-SOFTSIGN = Weights(3, 1, 1)
-"""``x / (1 + |x|)``."""
-ELU = Weights(4, 1, 1)
-SELU = Weights(5, 1, 1)
-MISH = Weights(5, 3, 1)
-HARD_SIGMOID = Weights(4, 1, 2)
-"""Add 3, two bounds, divide by 6."""
-HARD_SWISH = Weights(5, 1, 2)
-GELU = Weights(5, 1)
-GELU_TANH = Weights(9, 1)
+aten = Vocabulary("aten", "elementwise")
 
-TABLE: dict[str, Weights] = {
-    "neg negative conj_physical _conj_physical deg2rad rad2deg": ARITHMETIC,
+aten.rows({
+    "neg negative deg2rad rad2deg": "arithmetic",
+    "conj_physical _conj_physical": "conjugate",
     "maximum minimum fmax fmin clamp_max clamp_min sign sgn relu isnan isinf isposinf isneginf isfinite "
     "eq ne lt le gt ge signbit copysign heaviside nextafter nan_to_num "
-    "ceil floor round trunc frac frexp": COMPARISON,
-    "div true_divide divide reciprocal": DIVISION,
+    "ceil floor round trunc frac frexp": "comparison",
+    "div true_divide divide reciprocal": "division",
     "sqrt rsqrt exp exp2 expm1 log log2 log10 log1p sin cos tan asin acos atan sinh cosh asinh acosh atanh tanh "
     "erf erfc erfinv lgamma digamma polygamma igamma igammac i0 atan2 angle special_i0e special_i1 special_i1e "
     "special_ndtri special_log_ndtr special_erfcx special_airy_ai special_bessel_j0 special_bessel_j1 "
     "special_bessel_y0 special_bessel_y1 special_modified_bessel_i0 special_modified_bessel_i1 "
     "special_modified_bessel_k0 special_modified_bessel_k1 special_scaled_modified_bessel_k0 "
-    "special_scaled_modified_bessel_k1 special_spherical_bessel_j0 special_zeta": SPECIAL,
-    "floor_divide remainder fmod": REMAINDER,
+    "special_scaled_modified_bessel_k1 special_spherical_bessel_j0 special_zeta": "special",
+    "floor_divide remainder fmod": "remainder",
     "hypot": Weights(4, 1),
     "logaddexp logaddexp2": Weights(6, 2, 2),
-    "xlogy special_xlog1py special_entr": Weights(3, 1, 1),
+    "xlogy special_xlog1py special_entr": "xlogy",
     "sinc": Weights(4, 2, 1),
     "logit": Weights(3, 2),
     "logit_backward": Weights(3, 1),
     "ldexp": Weights(2, 1),
     # activations
-    "sigmoid": SIGMOID,
-    "silu": SILU,
-    "leaky_relu _prelu_kernel": LEAKY,
-    "hardtanh relu6": BOUNDS,
+    "sigmoid": "sigmoid",
+    "silu": "silu",
+    "leaky_relu _prelu_kernel": "leaky_relu",
+    "hardtanh relu6": "bounds",
     "threshold": Weights(1, 0, 1),
-    "softplus": SOFTPLUS,
-    "celu": ELU,
-    "selu": SELU,
-    "mish": MISH,
-    "hardswish": HARD_SWISH,
-    "hardsigmoid": HARD_SIGMOID,
+    "softplus": "softplus",
+    "celu": "elu",
+    "selu": "selu",
+    "mish": "mish",
+    "hardswish": "hard_swish",
+    "hardsigmoid": "hard_sigmoid",
     "hardshrink": Weights(2, 0, 2),
     "softshrink": Weights(3, 0, 2),
     "log_sigmoid_forward": Weights(5, 2, 1),
     "rrelu_with_noise rrelu_with_noise_functional": Weights(2, 0, 1),
     # gradients of activations
     "threshold_backward hardshrink_backward softshrink_backward": Weights(1, 0, 1),
-    "hardtanh_backward": Weights(2, 0, 2),
-    "hardsigmoid_backward": Weights(3, 0, 2),
-    "leaky_relu_backward rrelu_with_noise_backward": Weights(2, 0, 1),
-    "sigmoid_backward tanh_backward": Weights(3, 0, 0, 14),
-    "silu_backward": Weights(9, 2),
-    "mish_backward": Weights(14, 5, 1),
-    "hardswish_backward": Weights(4, 0, 2),
-    "softplus_backward": Weights(5, 2, 1),
-    "elu_backward": Weights(3, 0, 1),
+    "hardtanh_backward": "bounds_gradient",
+    "hardsigmoid_backward": "hard_sigmoid_gradient",
+    "leaky_relu_backward rrelu_with_noise_backward": "leaky_relu_gradient",
+    "sigmoid_backward tanh_backward": "sigmoid_gradient",
+    "silu_backward": "silu_gradient",
+    "mish_backward": "mish_gradient",
+    "hardswish_backward": "hard_swish_gradient",
+    "softplus_backward": "softplus_gradient",
+    "elu_backward": "elu_gradient",
     "log_sigmoid_backward": Weights(6, 1, 1),
-}
-"""FLOPs per output element, of which special functions and comparisons."""
+    "abs absolute": Weights(1, 0, 1, 4),
+    "linalg_cross": Weights(3, 0, 0, 14),  # two products and a difference
+    "glu": Weights(5, 2),  # the sigmoid of one half times the other
+    "glu_jvp glu_backward_jvp": Weights(12, 2),
+    "glu_backward": elementwise((9, 2), of="grad_output"),  # sigmoid 4, two products, sigmoid gradient 3
+    "_prelu_kernel_backward": elementwise((3, 0, 1), of="self"),  # of input and weight
+    "polar": elementwise((4, 2), kind=Kind.REAL),  # sine, cosine, two products
+    "complex real imag": move("A complex number from its parts."),
+})  # fmt: skip
 
 
-def describe(weights: Weights) -> str:
-    """Formula text of ``weights``."""
-    parts = {"special": weights.transcendentals, "compared": weights.comparisons}
-    detail = ", ".join(f"{count} {what}" for what, count in parts.items() if count)
-    return f"{weights.flops} per output element" + (f" ({detail})" if detail else "")
-
-
-for _names, _weights in TABLE.items():
-    alike(_weights, _names, describe(_weights))
-
-alike(Weights(1, 0, 1, 4), "abs absolute", "1 per output element, 4 complex", "Magnitude.")
-alike(Weights(3, 0, 0, 14), "linalg_cross", "3 per output element", "Cross product: two products and a difference.")
-alike(Weights(5, 2), "glu", "5 per output element: sigmoid and product", "One half times the sigmoid of the other.")
-alike(Weights(12, 2), "glu_jvp glu_backward_jvp", "12 per element of one half", "Forward-mode derivative.")
-moves("complex real imag", "a copy", "A complex number from its parts.")
-
-
-@each("glu_backward", "9 per element of one half: sigmoid 4, two products, sigmoid gradient 3", of="grad_output")
-def glu_backward(_: OpCall) -> Weights:
-    """Gradients of both halves."""
-    return Weights(9, 2)
-
-
-@each("_prelu_kernel_backward", "3 per element: gradients of input and weight", of="self")
-def prelu_backward(_: OpCall) -> Weights:
-    """Gradients of input and (per element) of weight."""
-    return Weights(3, 0, 1)
-
-
-@each("polar", "4 per output element (sine, cosine, two products)", kind=Kind.REAL)
-def polar(_: OpCall) -> Weights:
-    """A complex number from magnitude and angle."""
-    return Weights(4, 2)
-
-
-@each("gelu", "5 per output element, 9 in the tanh form")
+@aten.each("gelu", "5 per output element, 9 in the tanh form")
 def gelu(op: OpCall) -> Weights:
     """``x/2 (1 + erf(x/sqrt 2))``, or its tanh approximation (Hendrycks and Gimpel, 2016)."""
-    return GELU_TANH if op.arg("approximate", "none") == "tanh" else GELU
+    return WEIGHTS["gelu_tanh" if op.arg("approximate", "none") == "tanh" else "gelu"]
 
 
-@each("gelu_backward", "11 per output element, 18 in the tanh form")
+@aten.each("gelu_backward", "11 per output element, 18 in the tanh form")
 def gelu_backward(op: OpCall) -> Weights:
     """Gradient of GELU."""
-    return Weights(18, 1) if op.arg("approximate", "none") == "tanh" else Weights(11, 2)
+    return WEIGHTS["gelu_tanh_gradient" if op.arg("approximate", "none") == "tanh" else "gelu_gradient"]
 
 
-@each("elu", "4 per output element, 5 if scaled (selu)")
+@aten.each("elu", "4 per output element, 5 if scaled (selu)")
 def elu(op: OpCall) -> Weights:
     """``x`` or ``alpha (exp(x) - 1)``; selu is the same times a scale (Klambauer et al., 2017)."""
-    return ELU if op.arg("scale", 1) == 1 else SELU
+    return WEIGHTS["elu" if op.arg("scale", 1) == 1 else "selu"]
 
 
-@each("add sub rsub", "1 per output element, 2 with alpha != 1")
+@aten.each("add sub rsub", "1 per output element, 2 with alpha != 1")
 def add(op: OpCall) -> Weights:
     """Sum or difference; a factor alpha other than 1 multiplies first."""
     op.let(alpha=str(op.arg("alpha", 1)))
     return ARITHMETIC if op.arg("alpha", 1) == 1 else Weights(2, 0, 0, 4)
 
 
-@each("_add_relu", "1 add and 1 compared per output element")
+@aten.each("_add_relu", "1 add and 1 compared per output element")
 def add_relu(op: OpCall) -> Weights:
     """Sum, then ReLU."""
     return Weights(2 if op.arg("alpha", 1) == 1 else 3, 0, 1)
 
 
-@each("mul multiply", "1 per output element (6 complex, 2 complex by real)")
+@aten.each("mul multiply", "1 per output element (6 complex, 2 complex by real)")
 def mul(op: OpCall) -> Weights:
     """Product."""
     factors = sum(dtype_kind(t.dtype) is Kind.COMPLEX for t in op.inputs) + isinstance(op.arg("other"), complex)
     return Weights(1, 0, 0, 6 if factors > 1 else 2)
 
 
-@each("addcmul addcdiv", "2 per output element, 3 with value != 1")
+@aten.each("addcmul addcdiv", "2 per output element, 3 with value != 1")
 def addcmul(op: OpCall) -> Weights:
     """``self + value * tensor1 * tensor2``, or divided."""
     flops = 2 if op.arg("value", 1) == 1 else 3
     return Weights(flops, 1 if "div" in op.base else 0, 0, 8 if flops == 2 else 10)
 
 
-@each("lerp", "3 per output element")
+@aten.each("lerp", "3 per output element")
 def lerp(op: OpCall) -> Weights:
     """``self + weight * (end - self)``."""
     return Weights(3, 0, 0, 6 if isinstance(op.arg("weight"), (int, float)) else 10)
 
 
-@each("pow float_power", "multiplications by binary powering for integer exponent >= 2, else 1")
+@aten.each("pow float_power", "multiplications by binary powering for integer exponent >= 2, else 1")
 def power(op: OpCall) -> Weights:
     """Power; an integer exponent k costs floor(log2 k) squarings and a product per further one bit."""
     exponent = op.arg("exponent")
@@ -183,7 +135,7 @@ def power(op: OpCall) -> Weights:
     if isinstance(exponent, (int, float)) and exponent >= 2 and float(exponent).is_integer():
         times = powering(int(exponent))
         return Weights(times, 0, 0, 6 * times)
-    return DIVISION
+    return WEIGHTS["division"]
 
 
 def powering(k: int) -> int:
@@ -195,20 +147,21 @@ def powering(k: int) -> int:
     return k.bit_length() - 1 + k.bit_count() - 1
 
 
-@each("clamp clip", "1 per bound and output element")
+@aten.each("clamp clip", "1 per bound and output element")
 def clamp(op: OpCall) -> Weights:
     """Limited from below, above or both."""
     bounds = op.has("min") + op.has("max")
     return Weights(bounds, 0, bounds)
 
 
-@each("equal allclose isclose", "1 per element (allclose 6)", of="self")
+@aten.each("isclose", "6 per element", of="self")
+@aten.each("equal allclose", "1 per element (allclose 6)", of="self", family="reduction")
 def equal(op: OpCall) -> Weights:
     """Compare all elements and reduce to one boolean."""
     return COMPARISON if op.base == "equal" else Weights(6, 0, 2)
 
 
-@each("mvlgamma", "p special functions and p adds per output element")
+@aten.each("mvlgamma", "p special functions and p adds per output element")
 def mvlgamma(op: OpCall) -> Weights:
     """Logarithm of the multivariate gamma function."""
     p = int(op.arg("p", 1))

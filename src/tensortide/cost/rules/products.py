@@ -7,20 +7,14 @@ from __future__ import annotations
 
 import math
 
-from tensortide.cost.forms import aten
-from tensortide.cost.kinds import Kind, dtype_kind, kind_of
+from tensortide.cost.families import einsum
+from tensortide.cost.families.products import product
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import Cost
+from tensortide.cost.registry import Vocabulary
 
-
-def product(op: OpCall, macs: int, elementwise: int = 0) -> Cost:
-    """``macs`` of the kind of the op's operands: a complex multiply-accumulate is 4 real ones, with a real 2."""
-    kinds = [dtype_kind(t.dtype) for t in op.inputs]
-    if Kind.COMPLEX in kinds:
-        return Cost(macs=(4 if kinds.count(Kind.COMPLEX) > 1 else 2) * macs, elementwise_flops=2 * elementwise)
-    if kind_of([*op.inputs, *op.outputs]) is Kind.INTEGER:
-        return Cost(macs=macs, int_ops=elementwise)
-    return Cost(macs=macs, elementwise_flops=elementwise)
+aten = Vocabulary("aten", "contraction")
+aten.rows({"einsum": einsum(squeezed=True)})
 
 
 def added(op: OpCall, count: int) -> int:
@@ -204,6 +198,15 @@ def grouped(op: OpCall) -> Cost:
     flops = cost.elementwise_flops + (op.out.numel if "scaled" in op.base else 0)
     reason = "routed rows: all rows given are counted"
     return Cost(macs=cost.macs, elementwise_flops=flops, exact=False, reason=reason)
+
+
+@aten("tensordot", "contraction product: elements of the result times contracted sizes")
+def tensordot(op: OpCall) -> Cost:
+    """Product over the dimensions named."""
+    shape = op.shape("self")
+    contracted = math.prod(shape[dim] for dim in op.arg("dims_self", ()))
+    op.let(E=op.out.numel, k=contracted)
+    return product(op, op.out.numel * contracted)
 
 
 # -- structurally sparse operands -------------------------------------------------------------------

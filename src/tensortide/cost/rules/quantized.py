@@ -11,14 +11,16 @@ import math
 
 import msgspec
 
-from tensortide.cost.forms import aten, each, each_real, moves
-from tensortide.cost.kinds import Weights
+from tensortide.cost.families import elementwise, move
+from tensortide.cost.kinds import Kind, Weights
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import Cost
-from tensortide.cost.registry import rule
+from tensortide.cost.registry import Vocabulary, rule
 from tensortide.cost.rules.convolution import convolve
 from tensortide.dtypes import DTYPES
 from tensortide.graph.model import Tensor
+
+aten = Vocabulary("aten", "contraction")
 
 LINEAR = (
     "linear linear_relu linear_dynamic linear_relu_dynamic linear_dynamic_fp16 linear_relu_dynamic_fp16 "
@@ -118,7 +120,7 @@ def fused_convolution(op: OpCall) -> Cost:
     return convolve(op, op.first("W", "weight"), op.inputs[0]) + Cost(elementwise_flops=op.out.numel * fused)
 
 
-@each(
+@aten.each(
     "quantize_per_tensor quantize_per_channel quantize_per_tensor_dynamic fake_quantize_per_tensor_affine_cachemask "
     "fake_quantize_per_channel_affine_cachemask _fake_quantize_per_tensor_affine_cachemask_tensor_qparams "
     "_fake_quantize_learnable_per_tensor_affine _fake_quantize_learnable_per_channel_affine "
@@ -142,23 +144,10 @@ DECOMPOSED = "per_tensor per_channel per_token per_channel_group"
 """Ways to quantize, each an op of programs that show quantization as ops of its own."""
 
 
-@rule(
-    *_in("quantized_decomposed", " ".join(f"quantize_{way}" for way in DECOMPOSED.split())),
-    formula="5 per element (divide, round, shift, two bounds)",
-)
-def quantize_apart(op: OpCall) -> Cost:
-    """Divide, round, shift and clamp."""
-    count = op.out.numel
-    return Cost(elementwise_flops=5 * count, transcendentals=count, comparisons=3 * count)
-
-
-@rule(
-    *_in("quantized_decomposed", " ".join(f"dequantize_{way}" for way in DECOMPOSED.split())),
-    formula="2 per element (shift, scale)",
-)
-def dequantize_apart(op: OpCall) -> Cost:
-    """Shift and scale."""
-    return Cost(elementwise_flops=2 * op.out.numel)
+Vocabulary("quantized_decomposed").rows({
+    " ".join(f"quantize_{way}" for way in DECOMPOSED.split()): elementwise((5, 1, 3), kind=Kind.REAL),
+    " ".join(f"dequantize_{way}" for way in DECOMPOSED.split()): elementwise(2, kind=Kind.REAL),
+})  # fmt: skip
 
 
 @rule(
@@ -171,20 +160,14 @@ def choose_scales(op: OpCall) -> Cost:
     return Cost(elementwise_flops=2 * count + 5 * scales, transcendentals=2 * scales, comparisons=2 * count)
 
 
-@each_real(
-    "_fake_quantize_learnable_per_tensor_affine_backward _fake_quantize_learnable_per_channel_affine_backward",
-    "10 per element",
-    of="self",
-)
-def fake_backward(_: OpCall) -> Weights:
-    """Gradients of values, scale and zero point."""
-    return Weights(10)
+aten.rows({
+    "_fake_quantize_learnable_per_tensor_affine_backward _fake_quantize_learnable_per_channel_affine_backward":
+        elementwise(10, of="self", kind=Kind.REAL, family="reduction"),  # of values, scale and zero point
+    "_make_per_tensor_quantized_tensor _make_per_channel_quantized_tensor": move("Integers given a scale."),
+})  # fmt: skip
 
 
-moves("_make_per_tensor_quantized_tensor _make_per_channel_quantized_tensor", "a copy", "Integers given a scale.")
-
-
-@aten("quantized_batch_norm", "per element 2 + 5, per channel 5")
+@aten("quantized_batch_norm", "per element 2 + 5, per channel 5", family="normalization")
 def quantized_norm(op: OpCall) -> Cost:
     """Folded scale and shift, then quantized."""
     return Cost(elementwise_flops=7 * op.out.numel + 5 * math.prod(op.out.shape[1:2]))

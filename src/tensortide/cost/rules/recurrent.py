@@ -8,9 +8,11 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from tensortide.cost.forms import aten
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import Cost, summed
+from tensortide.cost.registry import Vocabulary
+
+aten = Vocabulary("aten", "recurrent")
 
 FORWARD = "per layer and direction: T B G (X + H) MACs, G = 4H (LSTM), 3H (GRU), H (RNN)"
 BACKWARD = "per layer and direction: T B G X if wanted + (T-1) B G H (T B G H if the initial state's is wanted)"

@@ -10,13 +10,29 @@ import math
 
 import msgspec
 
-from tensortide.cost.forms import aten, rows_of
-from tensortide.cost.kinds import Kind, Weights, elements, kind_of, rows_work
+from tensortide.cost.families import reduction, running, search, sort, topk
+from tensortide.cost.families.reductions import along, ceil_log2, merge_comparisons
+from tensortide.cost.kinds import COMPARISON, Kind, Weights, elements, kind_of, rows_work
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import Cost
+from tensortide.cost.registry import Vocabulary
 from tensortide.graph.model import Tensor
 
-COMPARED = Weights(1, 0, 1, 2)
+aten = Vocabulary("aten", "reduction")
+
+aten.rows({
+    "sum _nested_sum_backward": reduction("sum"),
+    "prod": reduction("product"),
+    "mean nanmean": reduction("mean"),
+    "amax amin argmax argmin any all _is_all_true _is_any_true": reduction("max"),
+    "logsumexp": reduction("log_sum_exp"),
+    "cumsum": running("arithmetic", axis="dim", default=0),
+    "cummax cummin _cummax_helper _cummin_helper": running("comparison", axis="dim", default=0),
+    "cumprod": running("multiplication", axis="dim", default=0),
+    "sort argsort msort": sort("dim"),
+    "topk kthvalue": topk("dim", "k"),
+    "searchsorted bucketize": search("sorted_sequence boundaries"),
+})  # fmt: skip
 
 
 def sizes(op: OpCall) -> tuple[int, int]:
@@ -27,38 +43,23 @@ def sizes(op: OpCall) -> tuple[int, int]:
     return total, results
 
 
-@aten("sum prod trace nansum _nested_sum_backward", "R (n - 1)")
+@aten("trace nansum", "R (n - 1) (nansum: + R n tests)")
 def total(op: OpCall) -> Cost:
-    """n - 1 additions or products per row of n."""
+    """n - 1 additions per row of n, or of the diagonal."""
     count, results = sizes(op)
     if op.base == "trace":
         count = min(op.shape("self"))
-    if op.base == "prod":
-        return elements(op, max(0, count - results), Weights(1, 0, 0, 6))
     extra = count if op.base == "nansum" else 0
     return rows_work(op, max(0, count - results) + extra, comparisons=extra)
 
 
-@aten("mean nanmean", "R n: n - 1 adds and a division per row")
-def mean(op: OpCall) -> Cost:
-    """Average."""
-    count, results = sizes(op)
-    return rows_work(op, max(count, results), results)
-
-
-@aten(
-    "max min amax amin argmax argmin any all _is_all_true _is_any_true",
-    "R (n - 1) comparisons",
-    meaning="Largest or smallest, or its place; between two tensors, one comparison per element.",
-)
-@aten("aminmax _aminmax", "2 R (n - 1) comparisons")
+@aten("max min aminmax _aminmax", "R (n - 1) comparisons, 2 R (n - 1) for both")
 def extremum(op: OpCall) -> Cost:
-    """Smallest and largest."""
+    """Largest or smallest, or both; between two tensors, one comparison per element."""
     if isinstance(op.arg("other"), Tensor):
-        return elements(op, op.out.numel, Weights(1, 0, 1))
+        return elements(op, op.out.numel, COMPARISON)
     count, results = sizes(op)
-    both, kind = "aminmax" in op.base, kind_of([op.tensor("self")])
-    return elements(op, (1 + both) * max(0, count - results), Weights(1, 0, 1), None if both else kind)
+    return elements(op, (1 + ("aminmax" in op.base)) * max(0, count - results), COMPARISON)
 
 
 @aten("count_nonzero", "R (2n - 1) integer ops")
@@ -129,27 +130,12 @@ def renormalize(op: OpCall) -> Cost:
     return vector_norm(float(op.arg("p", op.arg("norm_type", 2))), count, rows) + scaling
 
 
-@aten("cumsum cumprod cummax cummin _cummax_helper _cummin_helper", "R (n - 1)")
-def scan(op: OpCall) -> Cost:
-    """Running sum, product or extremum: n - 1 combinations per row of n."""
-    rows, n = rows_of(op, dim=0)
-    weights = Weights(1, 0, int("cumm" in op.base), 6 if op.base == "cumprod" else 2)
-    return elements(op, rows * (n - 1) if n else 0, weights, kind_of([op.tensor("self")]))
-
-
 @aten("logcumsumexp _logcumsumexp", "5 R (n - 1)")
 def log_scan(op: OpCall) -> Cost:
     """Running logarithm of a sum of exponentials."""
-    rows, n = rows_of(op, dim=0)
+    rows, n = along(op, "dim", 0)
     work = rows * (n - 1)
     return rows_work(op, 5 * work, 2 * work, work)
-
-
-@aten("logsumexp", "4 n R")
-def logsumexp(op: OpCall) -> Cost:
-    """Per row: maximum n - 1, subtract n, exp n, add n - 1, log 1, add 1."""
-    count, results = sizes(op)
-    return rows_work(op, 4 * count, count + results, count - results)
 
 
 @aten("histc histogram _histogramdd_from_bin_cts", "3 per element and an integer add")
@@ -175,51 +161,13 @@ def segments(op: OpCall) -> Cost:
 # -- sorting and searching: comparisons are FLOPs between floating-point numbers, else integer ops --------
 
 
-def merge_comparisons(n: int) -> int:
-    """Comparisons of merge sort in the worst case, for n elements (Knuth, vol. 3, 5.2.4).
-
-    >>> [merge_comparisons(n) for n in (0, 1, 2, 4, 64)]
-    [0, 0, 1, 5, 321]
-    """
-    levels = ceil_log2(n)
-    return n * levels - (1 << levels) + 1 if n > 1 else 0
-
-
-def ceil_log2(n: int) -> int:
-    """The smallest L with 2**L >= n."""
-    return (n - 1).bit_length() if n > 1 else 0
-
-
-@aten(
-    "sort argsort msort",
-    "R (n L - 2^L + 1) comparisons, L = ceil(log2 n)",
-    meaning="Merge sort of every row, worst case.",
-)
 @aten("median nanmedian mode", "as a sort of every row (bound)")
-def sort(op: OpCall) -> Cost:
+def middle(op: OpCall) -> Cost:
     """Middle or most frequent value; without a dimension, of all elements."""
     whole = "median" in op.base and "dim" not in op.arguments
-    rows, n = (1, op.tensor("self").numel) if whole else rows_of(op)
-    cost = elements(op, rows * merge_comparisons(n), COMPARED, kind_of([op.tensor("self")]))
-    return cost if "sort" in op.base else msgspec.structs.replace(cost, exact=False, reason="bound: a full sort")
-
-
-@aten("topk kthvalue", "R n ceil(log2(k + 1)) comparisons")
-def topk(op: OpCall) -> Cost:
-    """The k largest of every row, by a heap of k."""
-    rows, n = rows_of(op)
-    k = op.arg("k", 1)
-    op.let(k=k)
-    return elements(op, rows * n * ceil_log2(k + 1), COMPARED, kind_of([op.tensor("self")]))
-
-
-@aten("searchsorted bucketize", "ceil(log2(n + 1)) comparisons per query")
-def search(op: OpCall) -> Cost:
-    """Binary search."""
-    table = op.first("sorted_sequence", "boundaries")
-    n = table.shape[-1] if table.shape else 1
-    op.let(E=op.out.numel, n=n)
-    return elements(op, op.out.numel * ceil_log2(n + 1), Weights(1, 0, 1), kind_of([table]))
+    rows, n = (1, op.tensor("self").numel) if whole else along(op, "dim")
+    cost = elements(op, rows * merge_comparisons(n), COMPARISON, kind_of([op.tensor("self")]))
+    return msgspec.structs.replace(cost, exact=False, reason="bound: a full sort")
 
 
 @aten("isin", "(E + M) ceil(log2(M + 1)) comparisons")
@@ -239,4 +187,4 @@ def unique(op: OpCall) -> Cost:
     """One comparison per element; the size of the result depends on the values."""
     if op.base == "masked_select":
         return Cost(int_ops=op.tensor("mask").numel)
-    return elements(op, op.tensor("self").numel, COMPARED, kind_of([op.tensor("self")]))
+    return elements(op, op.tensor("self").numel, COMPARISON, kind_of([op.tensor("self")]))

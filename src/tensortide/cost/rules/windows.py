@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 from tensortide.cost.access import reads
-from tensortide.cost.forms import aten, each_real, moves
-from tensortide.cost.kinds import Weights
+from tensortide.cost.families import move, pool
+from tensortide.cost.kinds import Kind, Weights
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import Cost
-from tensortide.cost.registry import rule
+from tensortide.cost.registry import Vocabulary, rule
+
+aten = Vocabulary("aten", "window")
+each_real = functools.partial(aten.each, of="grad_output out", kind=Kind.REAL)
+NEAREST = [f"{form}{n}d" for form in ("upsample_nearest", "_upsample_nearest_exact") for n in (1, 2, 3)]
 
 # -- pooling ----------------------------------------------------------------------------------------
 
@@ -41,19 +46,14 @@ def max_pool(op: OpCall) -> Weights:
     return Weights(window - 1, 0, window - 1)
 
 
-@each_real(
+aten.rows({
     "max_pool2d_with_indices_backward max_pool3d_with_indices_backward adaptive_max_pool2d_backward "
     "adaptive_max_pool3d_backward fractional_max_pool2d_backward fractional_max_pool3d_backward "
-    "mkldnn_max_pool2d_backward mkldnn_max_pool3d_backward max_pool2d_backward",
-    "1 per output of the forward",
-    bytes=reads("grad_output", "indices"),
-)
-def max_pool_backward(_: OpCall) -> Weights:
-    """Each gradient goes to the element that was the largest."""
-    return Weights(1)
-
-
-moves("max_unpool2d max_unpool3d", "0 FLOP: each value put back in its place", "The inverse of maximum pooling.")
+    "mkldnn_max_pool2d_backward mkldnn_max_pool3d_backward max_pool2d_backward":
+        pool("max_gradient", "", of="grad_output", bytes=reads("grad_output", "indices")),
+    "max_unpool2d max_unpool3d": move("The inverse of maximum pooling: each value put back in its place."),
+    " ".join(NEAREST): move("Nearest neighbour."),
+})  # fmt: skip
 SPREAD = "Each gradient, divided, is added to every element of its window."
 SPREADING: dict[str, Any] = {"meaning": SPREAD, "bytes": reads("grad_output")}
 
@@ -113,10 +113,6 @@ def _upsampling(names: Iterable[str], prefix: str = "upsample_", suffix: str = "
     return " ".join(f"{prefix}{name}{suffix}" for name in names)
 
 
-NEAREST = [f"{form}{n}d" for form in ("upsample_nearest", "_upsample_nearest_exact") for n in (1, 2, 3)]
-moves(" ".join(NEAREST), "0 FLOP: a copy", "Nearest neighbour.")
-
-
 @aten(_upsampling(NEAREST, "", "_backward"), "adds = output elements - input elements")
 def nearest_backward(op: OpCall) -> Cost:
     """Gradients of the copies of each element summed."""
@@ -169,6 +165,7 @@ def _grid_taps(op: OpCall) -> int:
 @each_real(
     "grid_sampler_2d grid_sampler_3d cudnn_grid_sampler _grid_sampler_2d_cpu_fallback",
     "t multiplies, t - 1 adds and 2t for the weights per output; nearest 0",
+    family="grid",
 )
 def grid_sample(op: OpCall) -> Weights:
     """Values at arbitrary positions."""
@@ -180,6 +177,7 @@ def grid_sample(op: OpCall) -> Weights:
     "grid_sampler_2d_backward grid_sampler_3d_backward cudnn_grid_sampler_backward "
     "_grid_sampler_2d_cpu_fallback_backward",
     "2t + 2t (weights) per output and wanted gradient",
+    family="grid",
     bytes=reads("grad_output", "input", "self", "grid"),
 )
 def grid_sample_backward(op: OpCall) -> Weights:
@@ -189,11 +187,11 @@ def grid_sample_backward(op: OpCall) -> Weights:
     return Weights(4 * taps * wanted if taps > 1 else 1)
 
 
-GRID = "N points d (d + 1) MACs"
-
-
-@aten("affine_grid_generator cudnn_affine_grid_generator", GRID, meaning="Grid points (homogeneous) times a matrix.")
-@aten("cudnn_affine_grid_generator_backward", GRID, meaning="Gradient of the matrix.")
+@aten(
+    "affine_grid_generator cudnn_affine_grid_generator cudnn_affine_grid_generator_backward",
+    "N points d (d + 1) MACs",
+    family="grid",
+)
 def affine_grid(op: OpCall) -> Cost:
     """Grid points (homogeneous) times a matrix, or the gradient of the matrix."""
     points = op.tensor("grad") if "backward" in op.base else op.out

@@ -17,7 +17,7 @@ from tensortide.importers.chakra.messages import (
     encode_metadata,
     encode_node,
 )
-from tensortide.importers.chakra.wire import WireError, read_varint, varint
+from tensortide.importers.protobuf import WireError, read_varint, varint
 from tensortide.timing.kineto import read_bytes
 from tensortide.write import write_files
 
@@ -37,7 +37,7 @@ def read_chakra(path: str | os.PathLike[str]) -> Chakra:
         nodes.extend(map(decode_node, messages))
     except StopIteration:
         raise TimesError(f"{path} is no Chakra trace: it is empty") from None
-    except (WireError, UnicodeDecodeError) as error:
+    except WireError as error:
         where = f"after {len(nodes)} nodes"
         raise TimesError(f"{path} is no Chakra trace, or a damaged one: {where}: {error}") from error
     return Chakra(version, tuple(nodes), attributes, read_groups(groups_path(path)))

@@ -10,9 +10,11 @@ from msgspec.structs import replace
 
 from tensortide.cost import Resolver, count
 from tensortide.errors import TimesError
+from tensortide.graph.builder import GraphBuilder
 from tensortide.graph.collectives import COLLECTIVES
 from tensortide.graph.communication import find, group_of, kind_of, payload_bytes
-from tensortide.graph.model import TENSOR, Call, Graph, Meta, Op, OpView, Phase, Role, Storage, Tensor, Value
+from tensortide.graph.handles import Handle, Out
+from tensortide.graph.model import Graph, OpView, Phase
 from tensortide.graph.unroll import unrolled
 from tensortide.importers.chakra.files import ordered, orphans
 from tensortide.importers.chakra.messages import Attribute, Chakra, CommType, Node, NodeType
@@ -42,31 +44,19 @@ def imported(trace: Chakra, path: str) -> Imported:
     nodes = [node for node in ordered(trace, path) if node.type is not NodeType.METADATA]
     _check(nodes, path)
     place = {node.id: i for i, node in enumerate(nodes)}
-    inputs = [tuple(dict.fromkeys(place[other] for other in node.data if other in place)) for node in nodes]
-    last = list(range(len(nodes)))
-    for index, taken in enumerate(inputs):
-        for other in taken:
-            last[other] = index
     sizes = [_made_bytes(node) for node in nodes]
-    calls: dict[Call, int] = {}
-    ops = tuple(
-        Op(calls.setdefault(_call(node, len(taken)), len(calls)), taken, (i,), Phase.OTHER, label=node.name)
-        for i, (node, taken) in enumerate(zip(nodes, inputs, strict=True))
-    )
-    tensors = tuple(Tensor(i, "uint8", (size or 0,), (1,)) for i, size in enumerate(sizes))
-    storages = tuple(
-        Storage(size or 0, "unknown", Role.TEMPORARY, i, end + 1)
-        for i, (size, end) in enumerate(zip(sizes, last, strict=True))
-    )
     unknown = tuple(i for i, size in enumerate(sizes) if size is None)
-    meta = Meta(
-        workload=path,
-        framework="chakra",
-        captured_on="file",
-        assumptions=tuple(_assumed(trace, len(unknown))),
-        groups={str(number): ranks for number, ranks in trace.groups.items()},
-    )
-    graph = Graph(ops, tuple(calls), tensors, storages, meta=meta)
+    builder = GraphBuilder(path, framework="chakra", device="unknown")
+    made: list[Handle] = []
+    with builder.phase(Phase.OTHER):
+        for node, size in zip(nodes, sizes, strict=True):
+            waits = [made[i] for i in dict.fromkeys(place[other] for other in node.data if other in place)]
+            out, given = Out((size or 0,), "uint8"), dict(_kept(node))
+            made.append(builder.op(_name(node), *waits, out=out, arguments=given, label=node.name))
+    builder.assume(*_assumed(trace, len(unknown)))
+    groups = {str(number): ranks for number, ranks in trace.groups.items()}
+    graph = builder.build()
+    graph = replace(graph, meta=replace(graph.meta, groups=groups))
     names = tuple(node.name for node in nodes)
     return Imported(graph, _durations(graph, nodes, path, trace.attributes), kernels=names, unknown=unknown)
 
@@ -96,19 +86,22 @@ def _made_bytes(node: Node) -> int | None:
     return None
 
 
-def _call(node: Node, inputs: int) -> Call:
+def _name(node: Node) -> str:
     kind, name = node.type.name.lower(), re.sub(r"\W+", "_", node.name) or "default"
     comm = node.attribute("comm_type")
     if node.type is NodeType.COLLECTIVE and isinstance(comm, int) and comm in {kind.value for kind in CommType}:
         kind = CommType(comm).name.lower()
     elif node.type is NodeType.COLLECTIVE and comm is None and (row := find(node.name)) is not None:
         kind = row.name
-    kept: list[tuple[str, Value]] = [(f"x{i}", TENSOR) for i in range(inputs)]
-    for attribute in _KEPT:
-        value = node.attribute(attribute)
-        if isinstance(value, (bool, int, float, str)):
-            kept.append((attribute, value))
-    return Call(f"chakra.{kind}.{name}", tuple(kept), inputs)
+    return f"chakra.{kind}.{name}"
+
+
+def _kept(node: Node) -> Iterator[tuple[str, bool | int | float | str]]:
+    """List the attributes that stay arguments."""
+    for name in _KEPT:
+        value = node.attribute(name)
+        if isinstance(value, bool | int | float | str):
+            yield name, value
 
 
 def _durations(graph: Graph, nodes: list[Node], path: str, attributes: Sequence[Attribute]) -> Durations | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from tensortide.importers.imported import Imported
+from tensortide.importers.protobuf import WireError, fields, read_varint
 from tensortide.importers.table import Importer, Options
 from tensortide.importers.textfile import head
 
@@ -15,7 +16,6 @@ _LONGEST = 1 << 12
 def _sniff(path: Path) -> bool:
     """The metadata, which has a version (a number with points) or attributes alone, and then a node with an id."""
     from tensortide.importers.chakra.messages import decode_metadata
-    from tensortide.importers.chakra.wire import WireError, fields, read_varint
 
     start = head(path)
     try:
@@ -27,7 +27,7 @@ def _sniff(path: Path) -> bool:
             return False
         _, at = read_varint(start, at + size)
         tag, at = read_varint(start, at)
-    except (WireError, UnicodeDecodeError):
+    except WireError:
         return False
     return tag in (1 << 3, 2 << 3 | 2)  # the id, or where it is 0 the name
 

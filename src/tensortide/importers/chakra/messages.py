@@ -4,25 +4,12 @@ by byte."""
 from __future__ import annotations
 
 import enum
-import struct
-from collections.abc import Callable, Iterator, Mapping
-from typing import NamedTuple, TypeAlias
+from collections.abc import Mapping
+from typing import Any, TypeAlias
 
 import msgspec
 
-from tensortide.importers.chakra.wire import (
-    VARINT,
-    Raw,
-    WireError,
-    field,
-    fields,
-    fixed,
-    read_varint,
-    signed,
-    unzigzag,
-    varint,
-    zigzag,
-)
+from tensortide.importers.protobuf import Message, Schema, WireError
 
 Scalar: TypeAlias = bool | int | float | str | bytes
 
@@ -100,184 +87,68 @@ class Chakra(msgspec.Struct, frozen=True):
     groups: Mapping[int, tuple[int, ...]] = {}
 
 
-class _Kind(NamedTuple):
-    """A type of values: its field number (its list has the next one), from the wire and to the wire."""
-
-    number: int
-    read: Callable[[Raw], Scalar]
-    write: Callable[[int, Scalar], bytes]
-    packed: str = ""  # the layout of an element in a packed list; empty for varints
-
-
-def _integers(number: int, decode: Callable[[int], int], encode: Callable[[int], int] = int) -> _Kind:
-    return _Kind(number, lambda raw: decode(_number(raw)), lambda at, value: field(at, encode(int(value))))
-
-
-def _fixed(number: int, layout: str) -> _Kind:
-    def read(raw: Raw) -> Scalar:
-        found: Scalar = struct.unpack(layout, _data(raw))[0]
-        return found
-
-    number_of = float if layout[1] in "df" else int
-    return _Kind(number, read, lambda at, value: fixed(at, layout, number_of(value)), layout)
-
-
-def _number(raw: Raw) -> int:
-    if not isinstance(raw, int):
-        raise WireError("bytes where a number belongs")
-    return raw
-
-
-def _data(raw: Raw) -> bytes:
-    if not isinstance(raw, bytes):
-        raise WireError("a number where bytes belong")
-    return raw
-
-
-def _text(raw: Raw) -> str:
-    return _data(raw).decode()
-
-
-_KINDS: dict[str, _Kind] = {
-    "double": _fixed(3, "<d"),
-    "float": _fixed(5, "<f"),
-    "int32": _integers(7, signed),
-    "int64": _integers(9, signed),
-    "uint32": _integers(11, int),
-    "uint64": _integers(13, int),
-    "sint32": _integers(15, unzigzag, zigzag),
-    "sint64": _integers(17, unzigzag, zigzag),
-    "fixed32": _fixed(19, "<I"),
-    "fixed64": _fixed(21, "<Q"),
-    "sfixed32": _fixed(23, "<i"),
-    "sfixed64": _fixed(25, "<q"),
-    "bool": _Kind(27, lambda raw: bool(_number(raw)), lambda at, value: field(at, int(bool(value)))),
-    "string": _Kind(29, _text, lambda at, value: field(at, str(value).encode())),
-    "bytes": _Kind(31, _data, lambda at, value: field(at, bytes(value))),  # type: ignore[arg-type]
-}
-_BY_NUMBER = {kind.number: (name, kind) for name, kind in _KINDS.items()}
-
-
-# -- reading ----------------------------------------------------------------------------------------
+_KINDS = (
+    "double", "float", "int32", "int64", "uint32", "uint64", "sint32", "sint64", "fixed32", "fixed64", "sfixed32",
+    "sfixed64", "bool", "string", "bytes",
+)  # fmt: skip
+"""Kinds of values in the order of their field numbers: the first has 3, its list 4."""
+_TABLE = """
+GlobalMetadata: string version=1, AttributeProto* attr=2
+Node: uint64 id=1, string name=2, uint32 type=3, uint64* ctrl_deps=4, uint64* data_deps=5,
+    uint64 start_time_micros=6, uint64 duration_micros=7, IOInfo inputs=8, IOInfo outputs=9, AttributeProto* attr=10
+IOInfo: string values=1, string shapes=2, string types=3
+AttributeProto: string name=1, string doc_string=2"""
+_VALUES = (f"{k}| {k}_val={3 + 2 * i}, List{k}| {k}_list={4 + 2 * i}" for i, k in enumerate(_KINDS))
+SCHEMA = Schema("\n".join([", ".join([_TABLE, *_VALUES]), *(f"List{kind}: {kind}* values=1" for kind in _KINDS)]))
 
 
 def decode_metadata(data: bytes) -> tuple[str, tuple[Attribute, ...]]:
-    """The version and the attributes of a GlobalMetadata."""
-    version, attributes = "", list[Attribute]()
-    for number, _, raw in fields(data):
-        if number == 1:
-            version = _text(raw)
-        elif number == 2:
-            attributes.append(_attribute(_data(raw)))
-    return version, tuple(attributes)
+    """Read the version and the attributes of a GlobalMetadata. Raises WireError."""
+    found = SCHEMA.read("GlobalMetadata", data)
+    return found.version, tuple(map(_attribute, found.attr))
 
 
 def decode_node(data: bytes) -> Node:
-    """A Node."""
-    numbers, texts, sides = dict[int, int](), dict[int, str](), dict[int, Values]()
-    after: dict[int, list[int]] = {4: [], 5: []}
-    attributes: list[Attribute] = []
-    for number, kind, raw in fields(data):
-        if number in (1, 3, 6, 7):
-            numbers[number] = _number(raw)
-        elif number == 2:
-            texts[number] = _text(raw)
-        elif number in after:
-            after[number] += [_number(raw)] if kind == VARINT else _varints(_data(raw))
-        elif number in (8, 9):
-            sides[number] = Values(*_texts(_data(raw)))
-        elif number == 10:
-            attributes.append(_attribute(_data(raw)))
-    kinds = numbers.get(3, 0)
-    if kinds not in {kind.value for kind in NodeType}:
-        raise WireError(f"node {numbers.get(1, 0)} has the unknown type {kinds}")
+    """Read a Node. Raises WireError."""
+    found = SCHEMA.read("Node", data)
+    if found.type not in {kind.value for kind in NodeType}:
+        raise WireError(f"node {found.id} has the unknown type {found.type}")
     return Node(
-        numbers.get(1, 0),
-        texts.get(2, ""),
-        NodeType(kinds),
-        tuple(after[4]),
-        tuple(after[5]),
-        numbers.get(6, 0),
-        numbers.get(7, 0),
-        sides.get(8),
-        sides.get(9),
-        tuple(attributes),
-    )
+        found.id, found.name, NodeType(found.type), tuple(found.ctrl_deps), tuple(found.data_deps),
+        found.start_time_micros, found.duration_micros, _side(found, "inputs"), _side(found, "outputs"),
+        tuple(map(_attribute, found.attr)),
+    )  # fmt: skip
 
 
-def _varints(data: bytes) -> Iterator[int]:
-    at = 0
-    while at < len(data):
-        value, at = read_varint(data, at)
-        yield value
+def _side(node: Message, name: str) -> Values | None:
+    side = getattr(node, name)
+    return Values(side.values, side.shapes, side.types) if name in node else None
 
 
-def _texts(data: bytes) -> tuple[str, str, str]:
-    found = {number: _text(raw) for number, _, raw in fields(data)}
-    return found.get(1, ""), found.get(2, ""), found.get(3, "")
-
-
-def _attribute(data: bytes) -> Attribute:
-    name = doc = ""
-    kind = ""
-    value: Scalar | tuple[Scalar, ...] | None = None
-    for number, _, raw in fields(data):
-        if number == 1:
-            name = _text(raw)
-        elif number == 2:
-            doc = _text(raw)
-        elif number in _BY_NUMBER:
-            kind, value = _BY_NUMBER[number][0], _BY_NUMBER[number][1].read(raw)
-        elif number - 1 in _BY_NUMBER:
-            kind, value = _BY_NUMBER[number - 1][0], tuple(_items(_BY_NUMBER[number - 1][1], _data(raw)))
-    return Attribute(name, kind, value, doc)
-
-
-def _items(kind: _Kind, data: bytes) -> Iterator[Scalar]:
-    for number, wire, raw in fields(data):
-        if number != 1:
-            continue
-        if isinstance(raw, int) or kind.number >= _KINDS["string"].number or wire != 2:
-            yield kind.read(raw)
-        elif kind.packed:
-            size = struct.calcsize(kind.packed)
-            yield from (kind.read(raw[at : at + size]) for at in range(0, len(raw), size))
-        else:
-            yield from map(kind.read, _varints(raw))
-
-
-# -- writing ----------------------------------------------------------------------------------------
+def _attribute(found: Message) -> Attribute:
+    kind, _, form = found.which.partition("_")
+    value: Any = getattr(found, found.which) if kind else None
+    return Attribute(found.name, kind, tuple(value.values) if form == "list" else value, found.doc_string)
 
 
 def encode_metadata(trace: Chakra) -> bytes:
-    """A GlobalMetadata."""
-    version = field(1, trace.version.encode()) if trace.version else b""
-    return version + b"".join(field(2, _encoded(one)) for one in trace.attributes)
+    """Write a GlobalMetadata."""
+    return SCHEMA.write("GlobalMetadata", {"version": trace.version, "attr": map(_plain, trace.attributes)})
 
 
 def encode_node(node: Node) -> bytes:
-    """A Node; fields of no value are left out."""
-    parts = [field(1, node.id) if node.id else b"", field(2, node.name.encode()) if node.name else b""]
-    parts.append(field(3, int(node.type)) if node.type else b"")
-    parts += [field(number, b"".join(map(varint, ids))) for number, ids in ((4, node.control), (5, node.data)) if ids]
-    parts += [field(number, us) for number, us in ((6, node.start_us), (7, node.duration_us)) if us]
-    parts += [field(number, _side(side)) for number, side in ((8, node.inputs), (9, node.outputs)) if side is not None]
-    return b"".join(parts) + b"".join(field(10, _encoded(one)) for one in node.attributes)
+    """Write a Node; fields of no value are left out."""
+    values = {
+        "id": node.id, "name": node.name, "type": int(node.type), "ctrl_deps": node.control, "data_deps": node.data,
+        "start_time_micros": node.start_us, "duration_micros": node.duration_us,
+        "inputs": node.inputs and msgspec.structs.asdict(node.inputs),
+        "outputs": node.outputs and msgspec.structs.asdict(node.outputs), "attr": map(_plain, node.attributes),
+    }  # fmt: skip
+    return SCHEMA.write("Node", values)
 
 
-def _side(side: Values) -> bytes:
-    texts = ((1, side.values), (2, side.shapes), (3, side.types))
-    return b"".join(field(number, text.encode()) for number, text in texts if text)
-
-
-def _encoded(one: Attribute) -> bytes:
-    head = field(1, one.name.encode()) + (field(2, one.doc.encode()) if one.doc else b"")
-    if one.value is None:
-        return head
-    kind = _KINDS[one.kind]
-    if not isinstance(one.value, tuple):
-        return head + kind.write(kind.number, one.value)
-    if kind.number >= _KINDS["string"].number:
-        return head + field(kind.number + 1, b"".join(kind.write(1, value) for value in one.value))
-    packed = b"".join(kind.write(1, value)[1:] for value in one.value)  # without the tag, of one byte
-    return head + field(kind.number + 1, field(1, packed) if packed else b"")
+def _plain(one: Attribute) -> dict[str, object]:
+    value = (
+        {f"{one.kind}_list": {"values": one.value}} if isinstance(one.value, tuple) else {f"{one.kind}_val": one.value}
+    )
+    return {"name": one.name, "doc_string": one.doc, **value}

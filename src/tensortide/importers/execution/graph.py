@@ -8,8 +8,9 @@ from typing import NamedTuple
 
 import msgspec
 
-from tensortide.dtypes import numbered, storage_bytes
+from tensortide.dtypes import numbered
 from tensortide.errors import TimesError
+from tensortide.graph.handles import extent_bytes
 from tensortide.graph.model import (
     TENSOR,
     Call,
@@ -265,12 +266,10 @@ class _Building:
         if place == len(self.blocks):
             self.blocks.append(_Block(tensor.device, None))
         block = self.blocks[place]
-        reach = sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.strides, strict=True))
-        end = 0 if 0 in tensor.shape else tensor.offset + 1 + reach
-        block.nbytes = max(block.nbytes, storage_bytes(tensor.dtype, (end,)))
+        view = Tensor(place, tensor.dtype, tensor.shape, tensor.strides, tensor.offset)
+        block.nbytes = max(block.nbytes, extent_bytes(view))
         block.last = index
         block.phases.add(phase)
-        view = Tensor(place, tensor.dtype, tensor.shape, tensor.strides, tensor.offset)
         number = self.tensors.setdefault(view, len(self.tensors))
         if number == len(self.places):
             self.places.append(place)

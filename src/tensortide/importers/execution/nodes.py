@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any, NamedTuple, TypeAlias
 
@@ -11,6 +11,7 @@ import msgspec
 
 from tensortide.dtypes import in_cpp
 from tensortide.errors import TimesError
+from tensortide.graph.handles import contiguous
 from tensortide.timing.json_stream import members
 
 DTYPES = in_cpp()
@@ -130,17 +131,9 @@ def _tensor(value: Any, kind: str, shape: Any, strides: Any) -> TensorValue | No
         raise ValueError(f"a tensor of the unknown type {kind}")
     sizes = tuple(map(int, shape))
     known = isinstance(strides, list) and len(strides) == len(sizes)
-    return TensorValue(storage, offset, dtype, sizes, tuple(map(int, strides)) if known else dense(sizes), str(device))
-
-
-def dense(shape: Sequence[int]) -> tuple[int, ...]:
-    """Strides of a contiguous tensor."""
-    found: list[int] = []
-    step = 1
-    for size in reversed(shape):
-        found.append(step)
-        step *= max(size, 1)
-    return tuple(reversed(found))
+    return TensorValue(
+        storage, offset, dtype, sizes, tuple(map(int, strides)) if known else contiguous(sizes), str(device)
+    )
 
 
 def _parts(text: str) -> Iterator[str]:

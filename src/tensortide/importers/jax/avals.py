@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from tensortide.dtypes import unpacked
+from tensortide.dtypes import DTYPES, unpacked
+from tensortide.errors import CaptureError
 from tensortide.graph.model import Const, Value
 from tensortide.importers.jax import compat
 from tensortide.importers.jax.program import Cell
@@ -31,19 +32,27 @@ def cell_of(aval: Any) -> Cell:
 
 
 def shape_of(array: Any) -> tuple[int, ...]:
-    """Return the shape of an array; a random key is one dimension of words more."""
+    """Return the shape of an array; a random key is one dimension of words more. Raises CaptureError for keys of an
+    unknown kind."""
     shape = tuple(map(int, array.shape))
     text = str(array.dtype)
-    return (*shape, _KEY_WORDS.get(text[4:-1], 4)) if text.startswith("key<") else shape
+    if not text.startswith("key<"):
+        return shape
+    if (kind := text[4:-1]) not in _KEY_WORDS:
+        raise CaptureError(f"random keys of the kind {kind!r} have an unknown size; known are {', '.join(_KEY_WORDS)}")
+    return (*shape, _KEY_WORDS[kind])
 
 
 def dtype_of(dtype: Any) -> str:
-    """Return the Graph's name of a dtype; the arrays of XLA on a CPU are not packed."""
+    """Return the Graph's name of a dtype; the arrays of XLA on a CPU are not packed. Raises CaptureError for one that
+    is unknown."""
     name = str(getattr(dtype, "name", dtype))
     if name.startswith("key<"):
         return "uint32"
     if name == "float0":
         return "bool"
+    if name not in DTYPES:
+        raise CaptureError(f"an array has the unknown dtype {name}")
     return unpacked(name)
 
 

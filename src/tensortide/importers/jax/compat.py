@@ -43,6 +43,12 @@ CALLS = {
     "composite": "jaxpr",
     "eval_jaxpr": "jaxpr",
     "shard_map": "jaxpr",
+    "compute_on": "jaxpr",
+    "cudnn_fusion": "jaxpr",
+    "fused_call": "jaxpr",
+    "linear_call": "callee",
+    "remat_opt": "fwd_jaxpr",
+    "xla_metadata_call": "jaxpr",
 }
 """Primitives that run another jaxpr once, on the same operands, and the parameter that holds it."""
 

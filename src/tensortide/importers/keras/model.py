@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import msgspec
@@ -16,20 +17,22 @@ from tensortide.graph.handles import Handle, Out
 from tensortide.graph.model import Graph, Value
 from tensortide.importers.keras.archive import KerasFileError
 from tensortide.importers.keras.layers import LAYERS, Layer, Weights
-from tensortide.importers.keras.layers.layer import LayerError, Shape
-from tensortide.importers.keras.layers.merging import broadcast
+from tensortide.importers.keras.layers.layer import Shape
+from tensortide.importers.keras.op_shapes import MOST_RESULTS, Operation, dtype_of, shapes_of
+from tensortide.importers.shapes import ShapeError, plain
 from tensortide.importers.symbols import BATCH, LENGTH
 
+_ORDERED = ("Sequential", "Pipeline")
+"""Classes whose layers run one after the other."""
+_LONG = 8
+"""Longest list of numbers of an operation's description that is kept."""
 DEEPEST = 32
 """Models and wrappers in each other, at most."""
 
 MOST_CALLS = 100_000
 """Calls of layers, at most."""
 
-MOST_RESULTS = 10_000
-"""Results of one call of a layer, at most."""
-
-_DAMAGED = (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError, LayerError)
+_DAMAGED = (KeyError, TypeError, ValueError, AttributeError, IndexError, ArithmeticError, ShapeError)
 """What a description that contradicts itself leads to."""
 
 
@@ -48,6 +51,7 @@ class Model:
         self.file, self.config, self.settings = file, config, settings
         self.symbols: dict[str, int] = {}
         self.notes: list[str] = []
+        self.guesses: list[str] = []
         self.b = GraphBuilder(framework=f"Keras {version}".rstrip())
         self.weights = Weights(self.b)
         self._left = MOST_CALLS
@@ -62,19 +66,22 @@ class Model:
             raise KerasFileError(f"{self.file}: its layers are not described as Keras does: {error!r}") from None
         opened = [f"{key} is open in the file: {value}, an example (--set {key}=...)" for key, value in
                   self.symbols.items() if key not in self.settings]  # fmt: skip
-        notes = (*opened, *dict.fromkeys(self.notes), "inference, by the descriptions of the layers",
+        guesses = tuple(dict.fromkeys(self.guesses))
+        notes = (*opened, *dict.fromkeys(self.notes), *guesses, "inference, by the descriptions of the layers",
                  "lifetimes by last use")  # fmt: skip
-        self.b.meta = msgspec.structs.replace(self.b.meta, workload=name, assumptions=notes)
+        self.b.meta = msgspec.structs.replace(self.b.meta, workload=name, assumptions=notes, decisive=guesses)
         return self.b.build()
 
     def _model(
-        self, config: Mapping[str, Any], path: str, given: Sequence[Handle] | None, trainable: bool, depth: int
-    ) -> list[Handle]:
-        """Follow the layers of a model with ``given`` inputs; None: those of the whole file."""
+        self, config: Mapping[str, Any], path: str, given: Sequence[Handle] | None, trainable: bool, depth: int,
+        shapes: Mapping[int, tuple[Any, str]] = MappingProxyType({}),
+    ) -> list[Handle]:  # fmt: skip
+        """Follow the layers of a model with ``given`` inputs; None: those of the whole file. ``shapes`` are those that
+        the file states for its results."""
         kind, inner = config.get("class_name"), config.get("config")
         if depth > DEEPEST:
             raise KerasFileError(f"{self.file}: models are nested over {DEEPEST} deep")
-        ordered = kind == "Sequential" or (isinstance(inner, Mapping) and inner.get("output_layers"))
+        ordered = kind in _ORDERED or (isinstance(inner, Mapping) and inner.get("output_layers"))
         if not isinstance(inner, Mapping) or not isinstance(inner.get("layers"), list) or not ordered:
             what = config.get("registered_name") or kind
             raise KerasFileError(
@@ -83,9 +90,9 @@ class Model:
             )
         trainable = trainable and inner.get("trainable") is not False
         layers = [layer for layer in inner["layers"] if isinstance(layer, Mapping)]
-        if kind == "Sequential":
+        if kind in _ORDERED:
             return self._sequential(layers, inner, path, given, trainable, depth)
-        return self._functional(layers, inner, path, given, trainable, depth)
+        return self._functional(layers, inner, path, given, trainable, depth, shapes)
 
     def _sequential(
         self, layers: Sequence[Mapping[str, Any]], inner: Mapping[str, Any], path: str,
@@ -106,7 +113,7 @@ class Model:
 
     def _functional(
         self, layers: Sequence[Mapping[str, Any]], inner: Mapping[str, Any], path: str,
-        given: Sequence[Handle] | None, trainable: bool, depth: int,
+        given: Sequence[Handle] | None, trainable: bool, depth: int, shapes: Mapping[int, tuple[Any, str]],
     ) -> list[Handle]:  # fmt: skip
         """Run the calls of the layers, each after those whose results it takes."""
         by_name = {_name(layer): layer for layer in layers}
@@ -122,7 +129,9 @@ class Model:
             for i, node in enumerate(layer.get("inbound_nodes") or ())
             if layer.get("class_name") != "InputLayer"
         }  # fmt: skip
-        recorded = {key: about for node in calls.values() for key, about in _tensors(node)}
+        outputs = [*_keys(inner.get("output_layers"))]
+        recorded = {key: shapes[i] for i, key in enumerate(outputs) if i in shapes}
+        recorded |= {key: about for node in calls.values() for key, about in _tensors(node)}
         for call in _ordered(calls, known):
             name, number = call
             node = calls[call]
@@ -131,13 +140,13 @@ class Model:
                 raise KerasFileError(
                     f"{self.file}: layer {name!r} takes a result of {missing.layer!r} that is not there"
                 )
-            shapes = {key.tensor: about for key, about in recorded.items() if (key.layer, key.node) == call}
+            stated = {key.tensor: about for key, about in recorded.items() if (key.layer, key.node) == call}
             positional = [known[key] for key, _ in _tensors({"args": node.get("args")})]
             keywords = {key: _resolved(value, known) for key, value in (node.get("kwargs") or {}).items()}
             values = positional or [value for value in keywords.values() if isinstance(value, Handle)]
-            made = self._apply(by_name[name], path, values, keywords, trainable, depth, shapes, node.get("args"))
+            arguments = [_filled(value, known) for value in (node.get("args") or ())]
+            made = self._apply(by_name[name], path, values, keywords, trainable, depth, stated, arguments)
             known.update((Key(name, number, i), value) for i, value in enumerate(made))
-        outputs = [*_keys(inner.get("output_layers"))]
         if absent := [key.layer for key in outputs if key not in known]:
             raise KerasFileError(
                 f"{self.file}: the output {absent[0]!r} is not computed: layers take each other's results"
@@ -146,7 +155,7 @@ class Model:
 
     def _apply(
         self, layer: Mapping[str, Any], path: str, inputs: Sequence[Handle], keywords: Mapping[str, Any],
-        trainable: bool, depth: int, shapes: Mapping[int, tuple[Any, str]], arguments: Any = None,
+        trainable: bool, depth: int, shapes: Mapping[int, tuple[Any, str]], arguments: Sequence[Any] = (),
     ) -> list[Handle]:  # fmt: skip
         """Call one layer. ``shapes`` are those that the file states for its results."""
         self._left -= 1
@@ -157,7 +166,7 @@ class Model:
         config = layer.get("config")
         config = config if isinstance(config, Mapping) else {}
         if isinstance(config.get("layers"), list) and _is_ours(layer):
-            return self._model(layer, full, inputs, trainable, depth + 1)
+            return self._model(layer, full, inputs, trainable, depth + 1, shapes)
         trained = trainable and config.get("trainable") is not False
         try:
             with self.b.module(full, kind):
@@ -167,7 +176,7 @@ class Model:
                     )
                     made = LAYERS[kind](call)
                     return made if isinstance(made, list) else [made]
-                return self._unruled(layer, full, inputs, shapes, arguments)
+                return self._unruled(layer, full, inputs, shapes, arguments, keywords)
         except _DAMAGED as error:
             raise KerasFileError(f"{self.file}: layer {full!r} ({kind}): {error}") from None
 
@@ -184,7 +193,7 @@ class Model:
 
     def _unruled(
         self, layer: Mapping[str, Any], path: str, inputs: Sequence[Handle], shapes: Mapping[int, tuple[Any, str]],
-        arguments: Any,
+        arguments: Sequence[Any], keywords: Mapping[str, Any],
     ) -> list[Handle]:  # fmt: skip
         """Append an operation of ``keras.ops``, or a layer that nothing is known of: what it computes is unknown."""
         kind, config = str(layer.get("class_name")), layer.get("config") or {}
@@ -197,18 +206,26 @@ class Model:
             custom = str(layer.get("registered_name") or kind)
             name, extra = "custom_" + re.sub(r"\W", "_", custom), {}
             self.notes.append(f"layer {path} is of the class {custom}, which is not Keras's: its code is not run")
-        outs = []
-        for i in range(1 + max(shapes, default=0)):
+        named = [value for value in keywords.values() if value is not None]
+        call = Operation(kind if _is_op(layer) else "", config, [*arguments, *named])
+        told = shapes_of(call)
+        count = max(1 + max(shapes, default=0), len(told or ()))
+        outs, tags = [], []
+        for i in range(count):
             shape, dtype = shapes.get(i, (None, ""))
             known = self._sizes(shape, inputs) if isinstance(shape, list) else None
-            if known is None:
-                known = _guessed(kind if _is_op(layer) else "", [x.shape for x in inputs])
+            if known is None and told is not None and i < len(told):
+                known = told[i]
             if known is None:
                 known = inputs[0].shape if inputs else ()
-                self.notes.append(f"the result of {path} is taken to have the shape of its input")
+                tags = ["guessed"]
+                self.guesses.append(f"the result of {path} is taken to have the shape of its input, {plain(known)}")
+            dtype = dtype if dtype in DTYPES else dtype_of(call, i)
+            if dtype not in DTYPES:
+                self.guesses.append(f"the result of {path} is taken to have the dtype of its input")
             outs.append(Out(known, dtype if dtype in DTYPES else inputs[0].dtype if inputs else "float32"))
         names = tuple(f"x{i}" for i in range(len(inputs)))
-        return [*self.b.ops(f"keras.{name}", *inputs, outs=outs, names=names, arguments=extra, label=path)]
+        return [*self.b.ops(f"keras.{name}", *inputs, outs=outs, names=names, arguments=extra, tags=tags, label=path)]
 
     # --- sizes ---------------------------------------------------------------------------------------
 
@@ -223,7 +240,9 @@ class Model:
         sizes = self._sizes(shape, ())
         if sizes is None:
             raise KerasFileError(f"{self.file}: the input {name!r} has the shape {shape}")
-        return self.b.input(name, sizes, dtype if dtype in DTYPES else "float32")
+        if dtype not in DTYPES:
+            raise KerasFileError(f"{self.file}: the input {name!r} has the unknown dtype {dtype}")
+        return self.b.input(name, sizes, dtype)
 
     def _sizes(self, shape: Sequence[Any], inputs: Sequence[Handle]) -> Shape | None:
         """Return a stored shape with symbols for what it leaves open; None for one that is none."""
@@ -263,20 +282,15 @@ def _is_op(layer: Mapping[str, Any]) -> bool:
     return _is_ours(layer) and ".ops" in str(layer.get("module"))
 
 
-def _guessed(kind: str, shapes: list[Shape]) -> Shape | None:
-    """Return the shape of the result of an operation on tensors of ``shapes``; None where nothing tells."""
-    if kind == "Matmul" and len(shapes) == 2 and min(map(len, shapes)) > 1:
-        return (*broadcast([shape[:-2] for shape in shapes]), shapes[0][-2], shapes[1][-1])
-    try:
-        return broadcast(shapes) if kind and shapes else None
-    except LayerError:
-        return None
-
-
 def _plain(config: Mapping[str, Any]) -> dict[str, Value]:
-    return {
-        key: value for key, value in config.items() if isinstance(value, str | int | float | bool) and key != "name"
-    }
+    """Return the numbers, texts and short lists of numbers of a description."""
+    found: dict[str, Value] = {}
+    for key, value in config.items():
+        if isinstance(value, str | int | float | bool) and key != "name":
+            found[key] = value
+        elif isinstance(value, list) and len(value) <= _LONG and all(isinstance(n, int | float) for n in value):
+            found[key] = tuple(value)
+    return found
 
 
 def _keys(entries: Any) -> Iterator[Key]:
@@ -310,6 +324,13 @@ def _tensors(value: Any) -> Iterator[tuple[Key, tuple[Any, str]]]:
 def _resolved(value: Any, known: Mapping[Key, Handle]) -> Any:
     found = [known[key] for key, _ in _tensors(value)]
     return found[0] if len(found) == 1 else value
+
+
+def _filled(value: Any, known: Mapping[Key, Handle]) -> Any:
+    """Return an argument of a call with Handles for its tensors."""
+    if isinstance(value, list):
+        return [_filled(inner, known) for inner in value]
+    return _resolved(value, known)
 
 
 def _ordered(calls: Mapping[tuple[str, int], Any], given: Mapping[Key, Handle]) -> Iterator[tuple[str, int]]:

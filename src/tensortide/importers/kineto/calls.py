@@ -29,7 +29,8 @@ _MOST_DIMS = 64
 
 
 class Given(NamedTuple):
-    """A tensor as a call was given it. ``strides`` count elements; None where they were not recorded."""
+    """A tensor as a call was given it. ``strides`` count elements; None where they were not recorded, as the ``dtype``
+    of a tensor in a list is not: it is empty."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -176,7 +177,7 @@ def _argument(dims: Any, kind: str, strides: Any, concrete: str) -> Argument:
     if kind == "TensorList":
         if not dims:
             raise ValueError("a list of tensors whose shapes are not recorded")
-        return tuple(Given("float32", _sizes(each), None) for each in dims)
+        return tuple(Given("", _sizes(each), None) for each in dims)
     if (dtype := DTYPES.get(kind)) is not None:
         shape = _sizes(dims)
         known = isinstance(strides, list) and len(strides) == len(shape)

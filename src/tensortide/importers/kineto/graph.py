@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import ExitStack
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tensortide.dtypes import is_float
 from tensortide.errors import TimesError
@@ -84,7 +84,7 @@ class _Building:
         self.builder.assume(*ASSUMED)
         self.linking = Linking()
         self.places: dict[int, tuple[str, ...]] = {}
-        self.missing = 0
+        self.missing = self.untyped = 0
         self.trained = Counter(
             given.shape
             for op in ops
@@ -97,6 +97,9 @@ class _Building:
         """Return the Graph."""
         if self.missing:
             self.builder.assume(f"{self.missing} ops have no shapes in the trace: what they compute is unknown")
+        if self.untyped:
+            text = f"{self.untyped} tensors in lists, of which a trace has no dtypes, are taken to be float32"
+            self.builder.assume(text, decisive=True)
         return self.builder.build()
 
     def accumulates(self, op: TracedOp) -> bool:
@@ -126,6 +129,8 @@ class _Building:
         return op
 
     def _op(self, op: TracedOp) -> None:
+        if op.arguments is not None:
+            op = op._replace(arguments=tuple(map(self._typed, op.arguments)))
         signature = None if op.arguments is None else signature_of(op.name, op.arguments)
         results: tuple[Result | None, ...] | None = None
         if op.name in _READS:
@@ -160,6 +165,19 @@ class _Building:
             mutates=written,
         )
         self._enter(op, made, known, taken, written)
+
+    def _typed(self, value: Argument) -> Argument:
+        """Give the tensors of a list their dtypes."""
+        if isinstance(value, Given) or not isinstance(value, tuple):
+            return value
+        return tuple(map(self._with_dtype, value))
+
+    def _with_dtype(self, value: Any) -> Any:
+        if not isinstance(value, Given) or value.dtype:
+            return value
+        dtype = self.linking.dtype(value.shape)
+        self.untyped += not dtype
+        return value._replace(dtype=dtype or "float32")
 
     def _unknown(self, op: TracedOp) -> None:
         self.missing += 1

@@ -47,6 +47,11 @@ class Linking:
         self.seen[handle.dtype, handle.shape].append(found)
         return found
 
+    def dtype(self, shape: tuple[int, ...]) -> str:
+        """Find the dtype of the tensors of a shape; empty where there are none, or several dtypes."""
+        found = {dtype for dtype, known in self.seen if known == shape}
+        return found.pop() if len(found) == 1 else ""
+
     def again(self, given: Given) -> Seen | None:
         """Find what existed before the step and was read already."""
         known = (one for one in self.seen.get((given.dtype, given.shape), ()) if one.made is None)

@@ -200,7 +200,7 @@ def _nothing(conversion: Conversion, inner: Frame, states: Sequence[Value]) -> l
     made = list(states)
     for port in inner.body.outputs[1 + len(states) :]:
         rank = len(port.shape) if port.shape is not None else 0
-        made.append(Value((0,) * (rank + 1), port.dtype, None))
+        made.append(Value((0,) * (rank + 1), port.dtype or "float32", None))
     return made
 
 

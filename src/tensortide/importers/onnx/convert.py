@@ -18,12 +18,14 @@ from tensortide.graph.model import Value as Argument
 from tensortide.importers.onnx import control
 from tensortide.importers.onnx.contents import array
 from tensortide.importers.onnx.frame import DEEPEST_CALL, MANY, Frame, dim_size, expanded
+from tensortide.importers.onnx.learned import learned
 from tensortide.importers.onnx.names import input_names, op_name
-from tensortide.importers.onnx.read import Model, Node, Port, Stored
+from tensortide.importers.onnx.read import Body, Model, Node, Port, Stored
 from tensortide.importers.onnx.roles import role_of, uses
 from tensortide.importers.onnx.shapes.base import SHAPES, Call
 from tensortide.importers.onnx.shapes.elements import constant
 from tensortide.importers.onnx.value import OnnxError, Settings, Spec, Value
+from tensortide.importers.shapes import ShapeError, plain
 
 MOST_OPS = 300_000
 """Most ops that a model is converted to."""
@@ -109,6 +111,8 @@ class Conversion:
         """Add an input. A few integers are symbols: sizes and trip counts may depend on them."""
         if port.kind == "other" or port.shape is None:
             raise OnnxError(f"{self.model.file}: the input {port.name} has no shape, or is no tensor")
+        if not port.dtype:
+            raise OnnxError(f"{self.model.file}: the input {port.name} has no dtype")
         dims = [dim_size(self.settings, dim, port.name, i) for i, dim in enumerate(port.shape)]
         shape = self.checked(dims, f"the input {port.name}")
         handle = self.builder.input(port.name, shape, port.dtype)
@@ -165,20 +169,24 @@ class Conversion:
         function = self.model.functions.get((node.domain, node.type))
         inputs = self.inputs(frame, node)
         call = Call(node, inputs, frame.version(node), self.settings, self.model.file, frame.place)
-        if function is not None:
-            made = control.called(self, frame, call, function)
-        elif not node.domain and node.type in control.CONTROL:
-            made = control.CONTROL[node.type](self, frame, call)
-        elif not node.domain and node.type == "Constant":
-            made = [self._constant(node, call)]
-        else:
-            made = self.op(frame, call)
+        try:
+            if function is not None:
+                made = control.called(self, frame, call, function)
+            elif not node.domain and node.type in control.CONTROL:
+                made = control.CONTROL[node.type](self, frame, call)
+            elif not node.domain and node.type == "Constant":
+                made = [self._constant(node, call)]
+            else:
+                made = self.op(frame, call)
+        except ShapeError as error:
+            shapes = ", ".join(str(plain(x.shape)) for x in inputs if x is not None and x.items is None)
+            raise call.fail(f"{error}{shapes and f'; its inputs have the shapes {shapes}'}"[:600]) from None
         for name, value in zip(node.outputs, made, strict=False):
             if name:
                 frame.scope[name] = value
 
     def _constant(self, node: Node, call: Call) -> Value:
-        (spec,) = constant(call)
+        spec = constant(call)
         held = next((value for value in node.attributes.values() if isinstance(value, Stored)), None)
         name = node.outputs[0] if node.outputs else ""
         nbytes = held.nbytes if held is not None else storage_bytes(spec.dtype, spec.shape)
@@ -190,10 +198,10 @@ class Conversion:
         node = call.node
         function = SHAPES.get(node.full_type)
         try:
-            specs = list(function(call)) if function is not None else self._unknown(frame, call)
+            made = function(call) if function is not None else self._unknown(frame, call)
         except _FAILURES as error:
             raise call.fail(f"its shape cannot be told ({type(error).__name__}: {error})"[:300]) from error
-        specs = specs[: len(node.outputs)]
+        specs = ([made] if isinstance(made, Spec) else list(made))[: len(node.outputs)]
         if any(spec.items is not None for spec in specs):
             return [Value(items=spec.items, name=name) for spec, name in zip(specs, node.outputs, strict=False)]
         return self.emit(frame, call, specs)
@@ -234,15 +242,17 @@ class Conversion:
         declared = {port.name: port for port in frame.body.outputs} | dict(frame.body.shapes)
         made = []
         for name in call.node.outputs:
-            port = declared.get(name)
-            if port is not None and port.shape is not None:
-                dims = tuple(dim_size(self.settings, dim, name, i) for i, dim in enumerate(port.shape))
-                made.append(Spec(dims, port.dtype))
-                continue
-            first = next((value for value in call.inputs if value is not None and value.items is None), None)
-            text = f"{call.node}: {name} is taken to have the shape of its first input"
-            self.settings.notes[text] = None
-            made.append(Spec() if first is None else Spec(first.shape, first.dtype))
+            port = declared.get(name) or Port(name)
+            first = next((value for value in call.inputs if value is not None and value.items is None), Value())
+            for fact, is_said in (("shape", port.shape is not None), ("dtype", port.dtype)):
+                if not is_said:
+                    self.settings.guesses[f"{call.node}: {name} is taken to have the {fact} of its first input"] = None
+            dims = (
+                None
+                if port.shape is None
+                else [dim_size(self.settings, dim, name, i) for i, dim in enumerate(port.shape)]
+            )
+            made.append(Spec(first.shape if dims is None else tuple(dims), port.dtype or first.dtype))
         return made
 
 
@@ -260,9 +270,11 @@ _LONG = 32
 
 
 def _arguments(node: Node, taken: set[str]) -> Mapping[str, Argument]:
-    """Return the attributes that an op keeps: numbers, texts and short lists of them."""
-    found: dict[str, Any] = {}
-    for key, value in node.attributes.items():
+    """Return the attributes that an op keeps: numbers, texts and short lists of them; of long ones what matters, of
+    graphs their names."""
+    found: dict[str, Any] = dict(learned(node))
+    for key, given in node.attributes.items():
+        value = given.name if isinstance(given, Body) else given
         short = isinstance(value, tuple) and len(value) <= _LONG
         if isinstance(value, bool | int | float) or short or (isinstance(value, str) and len(value) <= 200):
             found[f"{key}_" if key in taken else key] = value

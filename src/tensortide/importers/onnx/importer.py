@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from tensortide.importers.imported import Imported
+from tensortide.importers.protobuf import WireError, read_varint
 from tensortide.importers.table import Importer, Options
 from tensortide.importers.textfile import head
-from tensortide.importers.wire import varint
 
 if TYPE_CHECKING:
     from tensortide.importers.onnx.read import Model
@@ -37,12 +37,13 @@ def _sniff(path: Path) -> bool:
     at = 0
     seen: set[int] = set()
     while at < len(data) and len(seen) < 16:
-        tag, at = varint(data, at)
+        try:
+            tag, at = read_varint(data, at)
+            value, start = read_varint(data, at)
+        except WireError:
+            return False
         number, wire = tag >> 3, tag & 7
         if _FIELDS.get(number) != wire:
-            return False
-        value, start = varint(data, at)
-        if start == at:
             return False
         if number == 1 and not 0 < value < 256:
             return False

@@ -52,11 +52,11 @@ class Stored:
 @dataclass(frozen=True, slots=True)
 class Port:
     """An input or output of a graph as declared. Dimensions are numbers, names, or None; no shape: it is not known.
-    ``kind``: ``tensor``, ``sequence``, ``optional`` or ``other``."""
+    ``kind``: ``tensor``, ``sequence``, ``optional`` or ``other``; ``dtype`` is empty where it is not said."""
 
     name: str
     kind: str = "tensor"
-    dtype: str = "float32"
+    dtype: str = ""
     shape: tuple[int | str | None, ...] | None = None
 
 
@@ -254,7 +254,9 @@ class _Reader:
         if which not in ("tensor_type", "sparse_tensor_type"):
             return Port(_text(message.name), name.get(kind, "other"))
         tensor = getattr(inner, which)
-        dtype = DTYPES.get(tensor.elem_type, "float32")
+        if tensor.elem_type and tensor.elem_type not in DTYPES:
+            raise OnnxError(f"{self.file}: {message.name} has the unknown dtype {tensor.elem_type}")
+        dtype = DTYPES.get(tensor.elem_type, "")
         shape = tuple(map(self.dim, tensor.shape.dim)) if tensor.HasField("shape") else None
         if shape is not None and len(shape) > MOST_DIMS:
             raise OnnxError(f"{self.file}: {message.name} has {len(shape)} dimensions, more than {MOST_DIMS}")

@@ -100,7 +100,7 @@ class Program(Nodes, frozen=True, kw_only=True):
     """A whole file. ``hints`` gives every symbol of the expressions a value, the stored one where the file has one.
 
     ``trainable`` are the names of variables that are trained; ``roots`` name what one training step runs; ``notes`` say
-    what was taken to be equal and what does not agree."""
+    what was taken to be equal and what does not agree, ``guesses`` what nothing in the file says."""
 
     loops: tuple[Loop, ...] = ()
     hints: Mapping[str, int] = {}
@@ -108,5 +108,6 @@ class Program(Nodes, frozen=True, kw_only=True):
     roots: tuple[str, ...] = ()
     version: str = ""
     notes: tuple[str, ...] = ()
+    guesses: tuple[str, ...] = ()
     open: tuple[str, ...] = ()
     unknown_trips: tuple[str, ...] = ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import re
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Literal
@@ -13,10 +14,10 @@ import msgspec
 from tensortide.collector import no_collection
 from tensortide.dtypes import ITEM_BYTES
 from tensortide.expr import Expr, as_expr
-from tensortide.importers.tensorflow.optypes import ENTERS
-from tensortide.importers.tensorflow.program import MetaGraphError, Node, Program, Spec, stated_shapes
+from tensortide.importers.tensorflow.optypes import ENTERS, PASSES
+from tensortide.importers.tensorflow.program import MetaGraphError, Node, Program, Ref, Spec, stated_shapes
 from tensortide.importers.tensorflow.reading.functions import lowered
-from tensortide.importers.tensorflow.reading.link import linked
+from tensortide.importers.tensorflow.reading.link import Linked, linked
 from tensortide.importers.tensorflow.reading.prune import PRESETS, prepared, pruned, step_roots
 from tensortide.importers.tensorflow.reading.raw import RawGraph, load, node_name
 from tensortide.importers.tensorflow.signatures import output_dtypes
@@ -85,7 +86,8 @@ def _program(found: Propagation, roots: tuple[str, ...], words: Mapping[str, str
     except Conflict as error:
         raise raw.fail(f"sizes do not fit: {error}", found.sizes.place) from None
     final = functools.cache(names.final)
-    nodes = tuple(_nodes(found, final))
+    dtypes, guesses = _dtypes(found)
+    nodes = tuple(_nodes(found, dtypes, final))
     loops = [msgspec.structs.replace(loop, trips=final(loop.trips)) for loop in loops]
     dims = {dim for node in nodes for spec in node.outputs for dim in spec.shape or ()} | {loop.trips for loop in loops}
     used = {name for dim in dims for name in dim.symbols}
@@ -104,6 +106,7 @@ def _program(found: Propagation, roots: tuple[str, ...], words: Mapping[str, str
         roots=roots,
         version=raw.version,
         notes=tuple(notes),
+        guesses=guesses,
         open=tuple(name for name in map(names.name_of, sorted(found.sizes.unstored)) if name in hints),
         unknown_trips=tuple(
             name
@@ -113,18 +116,56 @@ def _program(found: Propagation, roots: tuple[str, ...], words: Mapping[str, str
     )
 
 
-def _nodes(found: Propagation, final: Callable[[Expr], Expr]) -> Iterator[Node]:
+def _dtypes(found: Propagation) -> tuple[list[Sequence[str]], tuple[str, ...]]:
+    """Find the dtypes of all outputs, and say of which ops nothing tells them.
+
+    Calls and control flow of functions are written out in ops without attributes: these have the dtypes of what they
+    pass on.
+    """
+    graph = found.graph
+    said = [
+        (str(node.attributes.get("dtype")),)
+        if node.type == "VarHandleOp"
+        else output_dtypes(node.type, node.attributes, len(tensors))
+        for node, tensors in zip(graph.nodes, found.tensors, strict=True)
+    ]
+    dtypes: list[Sequence[str]] = []
+    untold: Counter[str] = Counter()
+    for i, node in enumerate(graph.nodes):
+        known = [dtype or _passed(graph, said, Ref(i, k)) for k, dtype in enumerate(said[i])]
+        untold[node.type] += known.count("")
+        dtypes.append([dtype or "float32" for dtype in known])
+        if unknown := {*dtypes[i]} - ITEM_BYTES.keys():
+            raise graph.raw.fail(f"a result has the unknown dtype {min(unknown)}", node.name)
+    guesses = (f"{kind}: nothing says the dtype of {n} results: float32 is taken" for kind, n in (+untold).items())
+    return dtypes, tuple(guesses)
+
+
+def _passed(graph: Linked, dtypes: Sequence[Sequence[str]], ref: Ref) -> str:
+    """The dtype of what an op passes on; empty if it does not or nothing says it."""
+    seen: set[Ref] = set()
+    while not (dtype := dtypes[ref.node][ref.output]) and ref not in seen:
+        node = graph.nodes[ref.node]
+        place = ref.output if node.type == "IdentityN" else 0
+        if node.type not in PASSES | {"IdentityN"} or place >= len(node.inputs):
+            break
+        seen.add(ref)
+        ref = node.inputs[place]
+    return dtype
+
+
+def _nodes(found: Propagation, dtypes: Sequence[Sequence[str]], final: Callable[[Expr], Expr]) -> Iterator[Node]:
     """Nodes with their outputs; the handle of a variable has the dtype and shape of the variable.
 
     A tensor of which not even the rank is known has one dimension, a symbol.
     """
     graph = found.graph
     for i, (node, tensors) in enumerate(zip(graph.nodes, found.tensors, strict=True)):
-        shapes, dtypes = [tensor.shape for tensor in tensors], output_dtypes(node.type, node.attributes, len(tensors))
+        shapes = [tensor.shape for tensor in tensors]
         if node.type == "VarHandleOp":
-            shapes, dtypes = [found.state.elements.get(i)], (str(node.attributes.get("dtype")),)
+            shapes = [found.state.elements.get(i)]
         outputs = []
-        for k, (dtype, shape) in enumerate(zip(dtypes, shapes, strict=True)):
+        for k, (dtype, shape) in enumerate(zip(dtypes[i], shapes, strict=True)):
             known = shape is not None or not ITEM_BYTES.get(dtype, 0)
             own = shape if known else (found.sizes.new(f"{node.name}:{k}{ELEMENTS}", 1, Origin.DERIVED),)
             outputs.append(Spec(dtype, None if own is None else tuple(map(final, own))))

@@ -173,13 +173,13 @@ for _line in _TEXT.replace("\n  ", " ").strip().splitlines():
     for _op in _ops.split():
         _INPUTS[_op], _OUTPUTS[_op] = _given.split(), _made.split()
 
-_LISTS = ("Tout", "output_types", "component_types", "dtypes", "Tcomponents")
+_LISTS = ("Tout", "output_types", "component_types", "dtypes", "Tcomponents", "T")
 """Attributes that list the dtypes of all outputs."""
 
 _ATTRIBUTES = ("dtype", "out_type", "DstT", "T", "component_type", "output_type", "Tparams", "Tout", "elem_type")
 """The first that a node has names the dtype of its outputs, unless the table says otherwise."""
 
-_DEFAULTS = {"output_type": "int64", "output_dtype": "int64", "out_type": "int32", "out_idx": "int32"}
+_DEFAULTS = {"output_type": "int64", "output_dtype": "int64", "out_type": "int32", "out_idx": "int32", "Tidx": "int32"}
 
 
 def operands(op: str, count: int) -> tuple[tuple[str, Value], ...]:
@@ -199,7 +199,7 @@ def output_index(op: str, name: str) -> int:
 
 
 def output_dtypes(op: str, attributes: Mapping[str, Attribute], count: int) -> tuple[str, ...]:
-    """Return the dtypes of ``count`` outputs; float32 where nothing says."""
+    """Return the dtypes of ``count`` outputs; empty where nothing says."""
     outputs = _OUTPUTS.get(op) or [""]
     listed = next((value for name in _LISTS if isinstance(value := attributes.get(name), tuple) and value), ())
     if listed and not all("=" in output for output in outputs):
@@ -215,4 +215,4 @@ def _dtype(output: str, attributes: Mapping[str, Attribute]) -> str:
     if fixed:
         return dtype
     found = (attributes.get(name) for name in ([attribute] if named else _ATTRIBUTES))
-    return next((value for value in found if isinstance(value, str)), _DEFAULTS.get(attribute, "float32"))
+    return next((value for value in found if isinstance(value, str)), _DEFAULTS.get(attribute, ""))

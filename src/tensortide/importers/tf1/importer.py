@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from tensortide.importers.imported import Imported
+from tensortide.importers.protobuf import WireError, read_varint
 from tensortide.importers.table import Importer, Options
 from tensortide.importers.textfile import head
-from tensortide.importers.wire import varint
 
 if TYPE_CHECKING:
     from tensortide.cost.differences import Comparison
@@ -41,11 +41,14 @@ def _sniff(path: Path) -> bool:
     start = head(path)
     at, end = 0, 1 << 40
     while start[at : at + 1] in (_FIRST, _SECOND, _FIFTH):
-        length, begin = varint(start, at + 1, 5)
-        if not length and begin > at + 1:  # an empty message: the next field
+        try:
+            length, begin = read_varint(start, at + 1)
+        except WireError:
+            return False
+        if not length:  # an empty message: the next field
             at = begin
             continue
-        if not length or begin + length > end:
+        if begin + length > end:
             return False
         text = start[begin : begin + length]
         if start[at : at + 1] == _FIFTH and re.match(rb"\d+\.\d+", text):

@@ -9,8 +9,8 @@ from typing import Any
 from tensortide.errors import WorkloadError, headline
 from tensortide.importers.imported import Imported
 from tensortide.importers.tensorflow.program import Constant
-from tensortide.importers.tensorflow.reading.proto import message
-from tensortide.importers.tensorflow.reading.raw import RawGraph, raw_graph
+from tensortide.importers.tensorflow.reading.proto import SCHEMA
+from tensortide.importers.tensorflow.reading.raw import RawGraph, raw_graph, wrapped
 from tensortide.importers.tf2.calls import plain, renamed
 from tensortide.importers.tf2.load import import_raw
 
@@ -34,9 +34,8 @@ def import_function(
     concrete = function if hasattr(function, "captured_inputs") else _traced(function, inputs)
     found = name or getattr(concrete, "name", "") or "function"
     title = found.decode() if isinstance(found, bytes) else found
-    meta = message("MetaGraphDef")()
-    meta.graph_def.ParseFromString(concrete.graph.as_graph_def().SerializeToString())
-    graph = raw_graph(title, meta)
+    data = concrete.graph.as_graph_def().SerializeToString()
+    graph = raw_graph(title, SCHEMA.read("MetaGraphDef", wrapped(data)))
     graph.version = sys.modules["tensorflow"].__version__
     _name_captures(graph, concrete, label)
     tensors = [tensor.op.name for tensor in concrete.graph.outputs]

@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tensortide.errors import WorkloadError
+from tensortide.importers.protobuf import WireError
 from tensortide.importers.tensorflow.program import MetaGraphError
 from tensortide.importers.tensorflow.reading.functions import CALLS
-from tensortide.importers.tensorflow.reading.proto import message
+from tensortide.importers.tensorflow.reading.proto import SCHEMA
 from tensortide.importers.tensorflow.reading.raw import RawGraph, content, node_name, raw_graph
 from tensortide.importers.tf2.calls import renamed
 
@@ -34,12 +35,10 @@ def read_saved_model(folder: Path, signature: str = "") -> Saved:
 
     Raises MetaGraphError for a damaged file, WorkloadError for a signature that it does not have.
     """
-    from google.protobuf.message import DecodeError
-
     file = folder / FILE if folder.is_dir() else folder
     try:
-        model = message("SavedModel").FromString(content(file, str(file)))
-    except DecodeError as error:
+        model = SCHEMA.read("SavedModel", content(file, str(file)))
+    except WireError as error:
         raise MetaGraphError(f"{file}: no SavedModel, or a damaged one ({error})") from None
     if not model.meta_graphs:
         raise MetaGraphError(f"{file}: no SavedModel, or a damaged one (it has no graph)")
@@ -79,7 +78,7 @@ def _name_variables(graph: RawGraph, objects: Any) -> None:
     that no function binds is known by its name.
     """
     bound = {entry.key: entry.value.bound_inputs for entry in objects.concrete_functions}
-    trained = {node.variable.name: node.variable.trainable for node in objects.nodes if node.HasField("variable")}
+    trained = {node.variable.name: node.variable.trainable for node in objects.nodes if "variable" in node}
     found: dict[str, bool] = {}
     for node in graph.nodes.values():
         captured = bound.get(str(node.attributes.get("f", ""))) if node.type in CALLS else None
@@ -97,5 +96,5 @@ def _bound(graph: RawGraph, objects: Any, inputs: list[str], captured: Any) -> I
     for name, number in zip(inputs, captured, strict=False):
         node = graph.nodes.get(name)
         stored = objects.nodes[number] if 0 <= number < len(objects.nodes) else None
-        if node is not None and node.type == "VarHandleOp" and stored is not None and stored.HasField("variable"):
+        if node is not None and node.type == "VarHandleOp" and stored is not None and "variable" in stored:
             yield name, stored.variable.trainable

@@ -42,7 +42,7 @@ class LiteModel:
     @property
     def tensors(self) -> tuple[tuple[tuple[int, ...], int], ...]:
         """The shape, and the bytes of an element, of every tensor of the subgraph that runs, constants among them."""
-        return tuple((tensor.shape, ITEM_BYTES.get(tensor.dtype, 4)) for tensor in self.parsed.subgraphs[0].tensors)
+        return tuple((tensor.shape, ITEM_BYTES[tensor.dtype]) for tensor in self.parsed.subgraphs[0].tensors)
 
     @cached_property
     def _interpreter(self) -> Any:

@@ -29,6 +29,9 @@ DEEPEST = 32
 
 BATCH = "batch"
 
+CALLING = frozenset({"WHILE", "IF", "CALL", "STABLEHLO_WHILE", "STABLEHLO_COMPOSITE"})
+"""Operators that run subgraphs on their inputs."""
+
 
 @no_collection()
 def import_model(path: Path, settings: dict[str, int]) -> Imported:
@@ -149,12 +152,12 @@ class Conversion:
         self, op: Operator, inputs: Sequence[Handle], depth: int, place: str, known: Mapping[int, int]
     ) -> Sequence[Handle] | None:
         """Append the subgraphs that an op runs; None for an op that runs none."""
-        if op.name == "WHILE":
+        if op.name in ("WHILE", "STABLEHLO_WHILE"):
             return self._while(op, inputs, depth, f"while.{place}", known)
         if op.name == "IF":
             return self._if(op, inputs, depth, {place - 1: value for place, value in known.items() if place})
-        if op.name == "CALL":
-            return self.run(int(op.options.get("body", 0)), inputs, depth + 1, known)
+        if op.name in ("CALL", "STABLEHLO_COMPOSITE"):
+            return self.run(op.number("body"), inputs, depth + 1, known)
         if op.name == "CALL_ONCE":  # initializes variables, before the first run
             return ()
         return None
@@ -162,7 +165,7 @@ class Conversion:
     def _while(
         self, op: Operator, inputs: Sequence[Handle], depth: int, name: str, starts: Mapping[int, int]
     ) -> Sequence[Handle]:
-        condition, body = (int(op.options.get(key, 0)) for key in ("cond", "body"))
+        condition, body = (op.number(key) for key in ("cond", "body"))
         known = trips_of(self.model, op, starts)
         count = known
         kept = self._kept(body, starts)
@@ -197,7 +200,7 @@ class Conversion:
         arms = []
         for i, key in enumerate(("else", "then")):
             with arm(i):
-                arms.append(self.run(int(op.options.get(key, 0)), given, depth + 1, known))
+                arms.append(self.run(op.number(key), given, depth + 1, known))
         if len(arms[0]) != len(arms[1]):
             raise self.model.file.fail("the branches of an IF return different numbers of tensors")
         outs = [Out(handle.shape, handle.dtype, view_of=handle) for handle in arms[1]]
@@ -207,7 +210,7 @@ class Conversion:
     def _known(self, graph: Subgraph, op: Operator, values: Mapping[int, int]) -> dict[int, int]:
         """Return the inputs of an op, by their places, that are whole numbers: stored, or among the ``values`` that the
         subgraph was given."""
-        if op.name not in ("WHILE", "IF", "CALL"):
+        if op.name not in CALLING:
             return {}
         found = {
             place: values.get(index) if index in graph.inputs else scalar(self.model, graph, index)
@@ -269,7 +272,7 @@ def _has_batch(model: Model) -> bool:
 def _weights(graph: Subgraph) -> set[tuple[int, int]]:
     """Return where the values of weights lie: constants of real numbers, or quantized ones, that have an axis and that
     an operator computes with. What only starts a loop is none."""
-    read = {i for op in graph.operators if op.name not in ("WHILE", "IF", "CALL") for i in op.inputs if i >= 0}
+    read = {i for op in graph.operators if op.name not in CALLING for i in op.inputs if i >= 0}
     return {
         tensor.span for i, tensor in enumerate(graph.tensors)
         if i in read and tensor.span[1] and (tensor.quantized or is_float(tensor.dtype)) and tensor.shape

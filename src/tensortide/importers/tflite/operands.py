@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-VIEWS = frozenset({"RESHAPE", "SQUEEZE", "EXPAND_DIMS", "READ_VARIABLE"})
+VIEWS = frozenset({"RESHAPE", "SQUEEZE", "EXPAND_DIMS", "READ_VARIABLE", "STABLEHLO_RESHAPE"})
 """Operators whose output is their first input under another shape."""
 
 _LSTM = (
@@ -23,10 +23,14 @@ _NAMES = {
     "EMBEDDING_LOOKUP": "indices params",
     "GATHER": "params indices",
     "GATHER_ND": "params indices",
+    "STABLEHLO_GATHER": "params indices",
+    "HASHTABLE_LOOKUP": "indices keys params",
+    "EMBEDDING_LOOKUP_SPARSE": "ids indices shape weights params",
     "UNIDIRECTIONAL_SEQUENCE_LSTM": _LSTM,
     "LSTM": _LSTM,
     "UNIDIRECTIONAL_SEQUENCE_RNN": "input weights recurrent bias state",
     "RNN": "input weights recurrent bias state",
+    "BIDIRECTIONAL_SEQUENCE_RNN": "input weights recurrent bias state weights_back recurrent_back bias_back state_back",
     "SVDF": "input weights_feature weights_time bias state",
 }
 

@@ -82,8 +82,22 @@ _OPTIONS: dict[str, dict[str, tuple[int, str, int]]] = {
     "IF": {"then": (0, "i", 0), "else": (1, "i", 0)},
     "CALL": {"body": (0, "I", 0)},
     "CALL_ONCE": {"body": (0, "i", 0)},
+    "STABLEHLO_COMPOSITE": {"body": (1, "i", 0)},
+    "STABLEHLO_WHILE": {"cond": (0, "i", 0), "body": (1, "i", 0)},
+    "STABLEHLO_CONVOLUTION": {"features_axis": (9, "q", 0)},
+    "STABLEHLO_SORT": {"dimension": (0, "q", 0)},
 }
 """Options that the cost or the structure depends on: field, type and default."""
+
+_LISTS: dict[str, dict[str, tuple[int, str]]] = {
+    "BUCKETIZE": {"boundaries": (0, "f")},
+    "STABLEHLO_CONVOLUTION": {"lhs_dilation": (2, "q"), "input_spatial": (7, "q"), "output_spatial": (13, "q")},
+    "STABLEHLO_DOT_GENERAL": {"contracted": (2, "q")},
+    "STABLEHLO_REDUCE_WINDOW": {"window": (0, "q")},
+}
+"""Options that are lists: field and type of an element."""
+_OPTIONS_1, _OPTIONS_2 = 4, 12
+"""The fields of an operator's options: newer operators have theirs apart."""
 
 
 class Stored(NamedTuple):
@@ -106,7 +120,12 @@ class Operator(NamedTuple):
     name: str
     inputs: tuple[int, ...]
     outputs: tuple[int, ...]
-    options: dict[str, int | str]
+    options: dict[str, int | str | tuple[int, ...]]
+
+    def number(self, key: str) -> int:
+        """Return an option that is a number; 0 where it is not there."""
+        value = self.options.get(key, 0)
+        return value if isinstance(value, int) else 0
 
 
 class Subgraph(NamedTuple):
@@ -221,9 +240,12 @@ def _operator(file: Reader, table: Table, codes: list[str]) -> Operator:
     index = table.number(0, "I")
     if index >= len(codes):
         raise file.fail(f"an operator has code {index} of {len(codes)}")
-    name, options = codes[index], table.table(4)
-    found: dict[str, int | str] = {}
+    name = codes[index]
+    options = table.table(_OPTIONS_2 if name.startswith("STABLEHLO") else _OPTIONS_1)
+    found: dict[str, int | str | tuple[int, ...]] = {}
     if options is not None:
+        for key, (field, form) in _LISTS.get(name, {}).items():
+            found[key] = options.numbers(field, form, MOST_INPUTS)
         for key, (field, form, default) in _OPTIONS.get(name, {}).items():
             found[key] = options.number(field, form, default)
         if name in _ACTIVATION:

@@ -25,7 +25,7 @@ def trips_of(model: Model, loop: Operator, starts: Mapping[int, int]) -> int | N
     """
     graphs = []
     for key in ("cond", "body"):
-        number = int(loop.options.get(key, 0))
+        number = loop.number(key)
         if not 0 <= number < len(model.subgraphs):
             return None
         graphs.append(model.subgraphs[number])

@@ -8,7 +8,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from tensortide.errors import MetricError
-from tensortide.measures.compat.keys import DynamicEvalMetric, LayerwiseSummary, Metric, StatusKey
+from tensortide.measures.compat.keys import DynamicEvalMetric, Metric, StatusKey
+from tensortide.measures.compat.sources import LayerwiseSummary
 from tensortide.measures.metric import Comparative
 
 TITLE = "Deeplite Profiler"

@@ -15,16 +15,20 @@ from tensortide.measures.compat.keys import (
     DynamicEvalMetric,
     EvalMetric,
     ExecutionTime,
-    Flops,
     InferenceTime,
+    StatusKey,
+)
+from tensortide.measures.compat.sources import (
+    Asked,
+    Defined,
+    Flops,
     LayerwiseData,
     LayerwiseSummary,
     MemoryFootprint,
     ModelSize,
-    StatusKey,
     TotalParams,
+    values,
 )
-from tensortide.measures.compat.sources import Asked, values
 from tensortide.measures.data import TRAIN, Data, count
 from tensortide.measures.evaluation import MAIN, TIME, Evaluation
 from tensortide.measures.metric import Comparative
@@ -35,17 +39,17 @@ class ProfilerFunction:
     ``__call__`` are options."""
 
     def get_bounded_status_keys(self) -> StatusKey | tuple[StatusKey, ...]:
-        """The status keys that it computes. Older scripts say them in ``get_bounded_status_key``, without the s.
-
-        Raises NotImplementedError for a class that says none."""
-        single = getattr(self, "get_bounded_status_key", None)
-        if single is None:
+        """The status keys that it computes. Raises NotImplementedError for a class that says none, by either name."""
+        if type(self).get_bounded_status_key is ProfilerFunction.get_bounded_status_key:
             raise NotImplementedError(
                 f"{type(self).__name__} does not say what it computes: define get_bounded_status_keys(self), which "
                 "returns a StatusKey or a tuple of them"
             )
-        keys: StatusKey | tuple[StatusKey, ...] = single()
-        return keys
+        return self.get_bounded_status_key()
+
+    def get_bounded_status_key(self) -> StatusKey | tuple[StatusKey, ...]:
+        """The same by the name that older scripts have for it."""
+        return self.get_bounded_status_keys()
 
     def __call__(self, *args: Any, **options: Any) -> Any:
         """Compute the value of the key, or a dict of values by name of key."""
@@ -66,7 +70,7 @@ class ProfilerFunction:
 
 
 class _Figures(ProfilerFunction):
-    keys: ClassVar[tuple[type[StatusKey], ...]] = ()
+    keys: ClassVar[tuple[Defined, ...]] = ()
 
     def get_bounded_status_keys(self) -> tuple[StatusKey, ...]:
         return tuple(key() for key in self.keys)
@@ -80,9 +84,7 @@ class _Figures(ProfilerFunction):
         include_weights: bool = True,
     ) -> dict[str, Any]:
         del device  # nothing is timed: a footprint calls the model once, where it is
-        return values(
-            Asked(model, data_splits.get(TRAIN), batch_size, include_weights), [key.NAME for key in self.keys]
-        )
+        return values(Asked(model, data_splits.get(TRAIN), batch_size, include_weights), self.keys)
 
 
 class ComputeComplexity(_Figures):

@@ -1,4 +1,4 @@
-"""Float operations as TensorFlow's graph profiler counts them, on a traced graph of TensorFlow or JAX.
+"""Float operations as TensorFlow's graph profiler counts them, on a graph of TensorFlow, JAX or PyTorch.
 
 Two per multiply-accumulate, and the charges of this table; any other op is free there, ReLU, roots and exponentials
 among them. Products that the profiler does not see, those of ``Einsum`` and of every run of a loop after the first, are
@@ -11,7 +11,6 @@ from collections.abc import Callable
 from typing import TypeAlias
 
 from tensortide.cost import Cost, Count
-from tensortide.errors import Unavailable
 from tensortide.graph.model import Tensor
 
 Charge: TypeAlias = Callable[[Cost, Tensor], int]
@@ -19,9 +18,9 @@ Charge: TypeAlias = Callable[[Cost, Tensor], int]
 
 
 def _ours(cost: Cost, out: Tensor) -> int:
-    """The FLOPs of the op as we count them."""
+    """The operations of the op as we count them, of integers, too."""
     del out
-    return cost.elementwise_flops
+    return cost.elementwise_flops + cost.int_ops
 
 
 def _twice(cost: Cost, out: Tensor) -> int:
@@ -57,16 +56,24 @@ CHARGES: dict[str, Charge] = {
     **_named("jax", "reduce_window_sum eq ne lt le gt ge", _ours),
     **_named("jax", "rsqrt", _twice),
     **_named("jax", "reduce_window_max", _window),
+    # products of PyTorch add their bias, and its normalizations and attention are one op each
+    **_named("aten", "addmm baddbmm convolution native_batch_norm native_layer_norm", _ours),
+    **_named("aten", "_scaled_dot_product_flash_attention_for_cpu", _ours),
+    **_named("aten", "add sub rsub mul div maximum minimum pow neg log reciprocal mean sum var argmax argmin", _ours),
+    **_named("aten", "avg_pool1d avg_pool2d avg_pool3d _adaptive_avg_pool2d _adaptive_avg_pool3d", _ours),
+    **_named("aten", "eq ne lt le gt ge", _ours),
+    **_named("aten", "rsqrt", _twice),
+    **_named("aten", "max_pool2d_with_indices max_pool3d_with_indices", _window),
+    **_named("aten", "_softmax", _softmax),
 }
-"""Every op that is charged beside its products."""
+"""Every op that is charged beside its products, in place or not."""
 
 
 def float_operations(found: Count) -> int:
-    """Sum up products and charges over all runs of all ops. Raises Unavailable for a graph of another framework."""
+    """Sum up products and charges over all runs of all ops."""
     graph = found.graph
-    names = [call.op for call in graph.calls]
-    if not any(name.startswith(("tf.", "jax.")) for name in names):
-        raise Unavailable("float operations are charged to ops of TensorFlow and JAX: run Keras on one of them")
+    # An op of PyTorch has an overload behind its name: aten.add_.Tensor.
+    names = [".".join(call.op.split(".")[:2]).removesuffix("_") for call in graph.calls]
     total = 2 * found.total.macs
     for index in found.running:
         op, cost = graph.ops[index], found.costs[index].cost

@@ -6,7 +6,6 @@ import copy
 import enum
 from typing import Any
 
-from tensortide.measures.compat.figures import scaled_flops
 from tensortide.measures.metric import Comparative
 
 
@@ -42,18 +41,6 @@ class StatusKey:
         return other
 
 
-class LayerwiseSummary(StatusKey):
-    """The layer table as text: no row of the display."""
-
-    NAME = "layerwise_summary"
-
-
-class LayerwiseData(StatusKey):
-    """The layer table as data, a dict by row: no row of the display."""
-
-    NAME = "layerwise_data"
-
-
 class Metric(StatusKey):
     """A status key that is displayed: title, description, unit and comparative. Subclasses may override each."""
 
@@ -79,36 +66,6 @@ class Metric(StatusKey):
     def get_value(self) -> Any:
         """Value as displayed."""
         return self.value
-
-
-class Flops(Metric):
-    """Multiply-accumulates of one forward pass, by deeplite-profiler's convention."""
-
-    NAME, TITLE = "flops", "Computational Complexity"
-
-    def get_value(self) -> Any:
-        return None if self.value is None else scaled_flops(self.value)[0]
-
-    def get_units(self) -> str:
-        return ("Giga" if self.value is None else scaled_flops(self.value)[1]) + "MACs"
-
-
-class TotalParams(Metric):
-    """Elements of the trainable parameters."""
-
-    NAME, TITLE, UNIT = "total_params", "Total Parameters", "Millions"
-
-
-class ModelSize(Metric):
-    """Bytes of the parameters."""
-
-    NAME, TITLE, UNIT = "model_size", "Model Size", "MB"
-
-
-class MemoryFootprint(Metric):
-    """Bytes of the inputs, of what layers return and, with the weights, of the parameters."""
-
-    NAME, TITLE, UNIT = "memory_footprint", "Memory Footprint", "MB"
 
 
 class ExecutionTime(Metric):

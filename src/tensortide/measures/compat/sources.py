@@ -1,14 +1,5 @@
-"""Values of the status keys of deeplite-profiler, by the framework of the model: each by the definition that the tool
-has for that framework.
-
-| | PyTorch | Keras | TensorFlow Lite |
-|---|---|---|---|
-| ``flops`` / 10^9 | charges of traced nodes | half of the float operations of the graph profiler | 2 per product |
-| ``total_params`` / 10^6 | trainable | trainable | elements of all tensors |
-| ``model_size`` | 4 bytes each, / 2^20 | by their dtype, / 2^20 | bytes of the file, / 10^6 |
-| ``memory_footprint`` | what layers return, inputs, parameters, / 2^20 | the same | twice the largest tensor, / 10^6 |
-| ``layerwise_summary`` | rows of traced nodes | the summary of Keras | one row per op |
-"""
+"""Status keys that are figures of a model, each with its unit and with its definition by framework, as
+deeplite-profiler has them: docs/metrics.md says in words what ``BY`` of each class computes."""
 
 from __future__ import annotations
 
@@ -16,15 +7,16 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cached_property
 from itertools import chain
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
 from tensortide.errors import MetricError, Unavailable
 from tensortide.graph.model import Graph
 from tensortide.measures.backend import Arguments, Backend, backend_of, leaves
-from tensortide.measures.compat.figures import Figure, figures
+from tensortide.measures.compat.figures import Figure, figures, scaled_flops
 from tensortide.measures.compat.graph_profiler import float_operations
+from tensortide.measures.compat.keys import Metric, StatusKey
 from tensortide.measures.compat.liveness import layer_rows
 from tensortide.measures.compat.nodes import node_graph
 from tensortide.measures.data import TRAIN, Data
@@ -33,11 +25,7 @@ from tensortide.measures.metric import Missing
 from tensortide.targets.counted import count
 
 MIB = 1 << 20
-FLOPS, PARAMS, SIZE, FOOTPRINT = "flops", "total_params", "model_size", "memory_footprint"
-SUMMARY, DATA = "layerwise_summary", "layerwise_data"
 Row: TypeAlias = dict[str, Any]
-Values: TypeAlias = Mapping[str, Callable[[], Any]]
-"""Functions that compute the values of status keys, by name."""
 
 
 @dataclass(frozen=True)
@@ -80,80 +68,94 @@ class Asked:
         elements: int = sum(math.prod(shape) for shape in chain(given, *self.returned().values()))
         return (4 * elements / self.batch_size + (weights if self.include_weights else 0)) / MIB
 
-
-def of_torch(asked: Asked) -> Values:
-    """Values of a model of PyTorch: those of the engine of 1.2.5, on a traced graph, and the footprint of the published
-    tables."""
-
-    @cache
-    def traced() -> tuple[Graph, bool]:
-        """The inference forward on the path that a tracer takes; True if all inputs are named."""
+    @cached_property
+    def traced(self) -> tuple[Graph, bool]:
+        """The inference forward of a model of PyTorch, on the path of a tracer; True if all inputs are named."""
         from tensortide.recorder.short_cuts import as_for_a_tracer
 
-        arguments = asked.random(asked.batch_size)
+        arguments = self.random(self.batch_size)
         named = isinstance(arguments, Arguments) and bool(arguments.named) and not arguments.positional
         with as_for_a_tracer():
-            return asked.graph(arguments), named or isinstance(arguments, Mapping)
+            return self.graph(arguments), named or isinstance(arguments, Mapping)
 
-    @cache
-    def found() -> dict[str, Figure]:
-        graph, by_name = traced()
-        made = {one.name: one for one in figures(graph, batch=asked.batch_size, keywords=by_name)}
+    @cached_property
+    def figures(self) -> Mapping[str, Figure]:
+        """The figures of a model of PyTorch by the engine of 1.2.5. Raises Unavailable where that fails."""
+        graph, by_name = self.traced
+        made = {one.name: one for one in figures(graph, batch=self.batch_size, keywords=by_name)}
         failed = next((one.missing for one in made.values() if one.missing), None)
         if failed is not None:
             raise Unavailable(failed.reason)
         return made
 
-    def rows() -> list[Row]:
-        found()  # where it fails, so does the layer table
-        return [dataclasses.asdict(row) for row in layer_rows(node_graph(traced()[0]))]
+    @cached_property
+    def rows(self) -> Sequence[Row]:
+        """The layer table of a model of PyTorch; where the figures fail, so does the table."""
+        return [dataclasses.asdict(row) for row in layer_rows(node_graph(self.traced[0]))] if self.figures else []
 
-    return {
-        **{name: partial(lambda name: found()[name].shown, name) for name in (FLOPS, PARAMS, SIZE)},
-        FOOTPRINT: lambda: asked.footprint(int(found()[SIZE].theirs or 0)),
-        SUMMARY: lambda: tabbed(rows()),
-        DATA: rows,
+    @property
+    def ops(self) -> Sequence[Row]:
+        """A row for each op of a model of TensorFlow Lite: its name and the shapes of its results."""
+        graph = self.model.graph
+        shapes = [[list(graph.tensors[out].shape) for out in op.outputs] for op in graph.ops]
+        rows = zip(graph.ops, shapes, strict=True)
+        return [{"op": graph.calls[op.call].op, "output_shape": each} for op, each in rows]
+
+
+# -- the table ---------------------------------------------------------------------------------------
+
+Definitions: TypeAlias = Mapping[str, Callable[[Asked], Any]]
+"""The value of a status key, by the backend of the model."""
+
+
+class Flops(Metric):
+    """Multiply-accumulates of one forward pass, by deeplite-profiler's convention."""
+
+    NAME, TITLE = "flops", "Computational Complexity"
+    BY: ClassVar[Definitions] = {
+        "torch": lambda asked: asked.figures["flops"].shown,
+        "keras": lambda asked: float_operations(count(asked.graph(asked.random(1)))) / 2e9,
+        "tflite": lambda asked: 2 * count(asked.model.graph).total.macs / 1e9,
+    }
+
+    def get_value(self) -> Any:
+        return None if self.value is None else scaled_flops(self.value)[0]
+
+    def get_units(self) -> str:
+        return ("Giga" if self.value is None else scaled_flops(self.value)[1]) + "MACs"
+
+
+class TotalParams(Metric):
+    """Elements of the trainable parameters."""
+
+    NAME, TITLE, UNIT = "total_params", "Total Parameters", "Millions"
+    BY: ClassVar[Definitions] = {
+        "torch": lambda asked: asked.figures["total_params"].shown,
+        "keras": lambda asked: asked.backend.sizes(asked.model).trainable / 1e6,
+        "tflite": lambda asked: sum(math.prod(shape) for shape, _ in asked.model.tensors) / 1e6,
     }
 
 
-def of_keras(asked: Asked) -> Values:
-    """Values of a model of Keras: those of the TensorFlow backend. Float operations are those of one sample."""
-    sizes = asked.backend.sizes(asked.model)
+class ModelSize(Metric):
+    """Bytes of the parameters."""
 
-    def summary() -> str:
-        text: list[str] = []
-        asked.model.summary(print_fn=lambda line, **_: text.append(line))
-        return "\n".join(text)
-
-    return {
-        FLOPS: lambda: float_operations(count(asked.graph(asked.random(1)))) / 2e9,
-        PARAMS: lambda: sizes.trainable / 1e6,
-        SIZE: lambda: sizes.trainable_bytes / MIB,
-        FOOTPRINT: lambda: asked.footprint(sizes.trainable_bytes),
-        SUMMARY: summary,
-        DATA: lambda: [
-            {"layer": name, "output_shape": [*map(list, shapes)]} for name, shapes in asked.returned().items()
-        ],
+    NAME, TITLE, UNIT = "model_size", "Model Size", "MB"
+    BY: ClassVar[Definitions] = {
+        "torch": lambda asked: asked.figures["model_size"].shown,
+        "keras": lambda asked: asked.backend.sizes(asked.model).trainable_bytes / MIB,
+        "tflite": lambda asked: len(asked.model.content) / 1e6,
     }
 
 
-def of_lite(asked: Asked) -> Values:
-    """Values of a model of TensorFlow Lite: two per product, all tensors of the file, and decimal units."""
-    model = asked.model
-    return {
-        FLOPS: lambda: 2 * count(model.graph).total.macs / 1e9,
-        PARAMS: lambda: sum(math.prod(shape) for shape, _ in model.tensors) / 1e6,
-        SIZE: lambda: len(model.content) / 1e6,
-        FOOTPRINT: lambda: 2 * max(math.prod(shape) * size for shape, size in model.tensors) / 1e6,
-        SUMMARY: lambda: tabbed(_ops(model.graph)),
-        DATA: lambda: _ops(model.graph),
+class MemoryFootprint(Metric):
+    """Bytes of the inputs, of what layers return and, with the weights, of the parameters."""
+
+    NAME, TITLE, UNIT = "memory_footprint", "Memory Footprint", "MB"
+    BY: ClassVar[Definitions] = {
+        "torch": lambda asked: asked.footprint(int(asked.figures["model_size"].theirs or 0)),
+        "keras": lambda asked: asked.footprint(asked.backend.sizes(asked.model).trainable_bytes),
+        "tflite": lambda asked: 2 * max(math.prod(shape) * size for shape, size in asked.model.tensors) / 1e6,
     }
-
-
-def _ops(graph: Graph) -> list[Row]:
-    """A row for each op: its name and the shapes of its results."""
-    shapes = [[list(graph.tensors[out].shape) for out in op.outputs] for op in graph.ops]
-    return [{"op": graph.calls[op.call].op, "output_shape": each} for op, each in zip(graph.ops, shapes, strict=True)]
 
 
 def tabbed(rows: Sequence[Row]) -> str:
@@ -162,17 +164,46 @@ def tabbed(rows: Sequence[Row]) -> str:
     return "\n".join([head, *("\t".join(map(str, row.values())) for row in rows)])
 
 
-SOURCES: dict[str, Callable[[Asked], Values]] = {"torch": of_torch, "keras": of_keras, "tflite": of_lite}
-"""The values of a model by the name of its backend."""
+def _summary(asked: Asked) -> str:
+    """The summary of Keras."""
+    text: list[str] = []
+    asked.model.summary(print_fn=lambda line, **_: text.append(line))
+    return "\n".join(text)
 
 
-def values(asked: Asked, names: Iterable[str]) -> dict[str, Any]:
+class LayerwiseSummary(StatusKey):
+    """The layer table as text: no row of the display."""
+
+    NAME = "layerwise_summary"
+    BY: ClassVar[Definitions] = {
+        "torch": lambda asked: tabbed(asked.rows),
+        "keras": _summary,
+        "tflite": lambda asked: tabbed(asked.ops),
+    }
+
+
+class LayerwiseData(StatusKey):
+    """The layer table as data, a dict by row: no row of the display."""
+
+    NAME = "layerwise_data"
+    BY: ClassVar[Definitions] = {
+        "torch": lambda asked: asked.rows,
+        "keras": lambda asked: [
+            {"layer": name, "output_shape": [*map(list, shapes)]} for name, shapes in asked.returned().items()
+        ],
+        "tflite": lambda asked: asked.ops,
+    }
+
+
+Defined: TypeAlias = type[Flops | TotalParams | ModelSize | MemoryFootprint | LayerwiseSummary | LayerwiseData]
+
+
+def values(asked: Asked, keys: Iterable[Defined]) -> dict[str, Any]:
     """Compute the values of status keys. One that there is not is Missing, with the reason."""
-    source = SOURCES[asked.backend.name](asked)
     found: dict[str, Any] = {}
-    for name in names:
+    for key in keys:
         try:
-            found[name] = source[name]()
+            found[key.NAME] = key.BY[asked.backend.name](asked)
         except Unavailable as error:
-            found[name] = Missing(str(error))
+            found[key.NAME] = Missing(str(error))
     return found

@@ -14,7 +14,7 @@ from tensortide.graph.model import Role
 from tensortide.parallelism.analysis import Analysis
 from tensortide.parallelism.axes import Axis
 from tensortide.parallelism.experts.local_ops import SUMS, is_reshaped, is_view, readers_of
-from tensortide.parallelism.rules import rules
+from tensortide.parallelism.rules import rule_of
 from tensortide.parallelism.rules.pointwise import pointwise
 from tensortide.parallelism.sites import base_name
 
@@ -69,9 +69,9 @@ class StackedExperts:
         graph = self.analysis.graph
         call = graph.calls[graph.ops[op].call]
         name = base_name(call.op)
-        if is_view(graph, graph.ops[op]) or "pointwise" in call.tags:
+        if is_view(graph, graph.ops[op]):
             return True
-        return rules().get(name) is pointwise or name in _JOINED
+        return rule_of(call.op, call.tags) is pointwise or name in _JOINED
 
     def _between(self) -> set[int]:
         """Products of experts and the ops on a path of local ones from one to another, and what follows them as it is

@@ -7,17 +7,11 @@ from tensortide.parallelism.sites import Ref, Site, refs_in
 
 
 @rule(
-    *("copy", "clone", "detach", "_to_copy", "alias", "lift_fresh", "contiguous", "zero", "fill", "masked_fill"),
-    *("empty_like", "zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "bernoulli", "normal"),
-    *("uniform", "exponential", "native_dropout", "native_dropout_backward", "_fused_dropout", "dropout"),
-    *("_masked_scale", "gelu_backward", "threshold_backward", "silu_backward", "tanh_backward", "sigmoid_backward"),
-    *("elu_backward", "leaky_relu_backward", "hardtanh_backward", "hardswish_backward", "softplus_backward"),
-    *("hardsigmoid_backward", "mish_backward", "relu6", "hardswish", "hardtanh", "leaky_relu", "elu", "where"),
-    *("_prelu_kernel", "_prelu_kernel_backward", "rrelu_with_noise", "rrelu_with_noise_backward"),
-    *("softshrink_backward", "hardshrink_backward", "logit_backward"),
-    *("log_sigmoid_forward", "log_sigmoid_backward", "isnan", "nan_to_num", "view_as_real_copy", "prelu"),
-    *("floor_divide", "remainder", "fmod", "logical_and", "logical_or", "logical_not", "bitwise_and", "bitwise_or"),
-    *("add", "sub", "mul", "div", "eq", "clamp", "exp", "log", "pow", "sqrt"),  # of transforms: they have no tags
+    *("copy", "clone", "detach", "_to_copy", "alias", "lift_fresh", "contiguous", "zero", "fill"),
+    *("empty_like", "zeros_like", "ones_like", "full_like", "rand_like", "randn_like", "bernoulli"),
+    *("normal", "uniform", "exponential", "native_dropout", "_fused_dropout", "dropout"),
+    *("view_as_real_copy", "prelu"),
+    *("add", "sub", "mul", "div", "eq", "clamp", "exp", "log", "pow", "sqrt"),  # of any namespace
 )
 def pointwise(site: Site) -> None:
     """Tie every dimension of all tensors, aligned from the last one on; those of size 1 repeat."""

@@ -49,7 +49,8 @@ def _reduced(dim: object, rank: int) -> set[int]:
 
 @rule(
     *("_softmax", "_safe_softmax", "_softmax_backward_data", "cumsum", "cumprod", "argsort", "flip"),
-    *("roll", "logcumsumexp", "cummax", "cummin", "glu", "glu_backward"),
+    *("roll", "logcumsumexp", "cummax", "cummin", "glu", "glu_backward", "glu_jvp"),
+    *("glu_backward_jvp", "linalg_cross"),
 )
 def along(site: Site) -> None:
     """Work along some dimensions, which are needed whole; all others are independent."""

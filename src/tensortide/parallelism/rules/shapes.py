@@ -7,12 +7,10 @@ from tensortide.parallelism.rules.table import rule
 from tensortide.parallelism.sites import Ref, Site, refs_in
 
 _RESAMPLED = (
-    *(f"upsample_{how}" for how in ("nearest1d", "nearest2d", "nearest3d", "linear1d", "bilinear2d", "trilinear3d")),
-    *("upsample_bicubic2d", "_upsample_nearest_exact1d", "_upsample_nearest_exact2d", "_upsample_nearest_exact3d"),
-    *("_upsample_bilinear2d_aa", "_upsample_bicubic2d_aa"),
+    *(f"{form}{rank}d" for form in ("upsample_nearest", "_upsample_nearest_exact") for rank in (1, 2, 3)),
     *(f"{how}_pad{rank}d" for how in ("reflection", "replication") for rank in (1, 2, 3)),
 )
-"""Ops that make an image of another size, each with one named ``_backward``."""
+"""Copies that make an image of another size, each with one named ``_backward``."""
 
 
 @rule("cat", "concatenate")
@@ -200,22 +198,18 @@ def nonzero(site: Site) -> None:
     site.cut(out, 1)
 
 
-@rule(
-    *("max_pool2d_with_indices", "max_pool3d_with_indices", "avg_pool1d", "avg_pool2d", "avg_pool3d", "im2col"),
-    *("max_pool2d_with_indices_backward", "max_pool3d_with_indices_backward", "avg_pool2d_backward"),
-    *("avg_pool3d_backward", "_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "_adaptive_avg_pool2d_backward"),
-    *("_adaptive_avg_pool3d_backward", "adaptive_max_pool2d", "adaptive_max_pool3d", "adaptive_max_pool2d_backward"),
-    *("adaptive_max_pool3d_backward", *_RESAMPLED, *(f"{name}_backward" for name in _RESAMPLED)),
-)
+@rule("im2col", *_RESAMPLED, *(f"{name}_backward" for name in _RESAMPLED))
 def spatial(site: Site) -> None:
-    """Images and channels are independent; space is cut."""
+    """Images, if there are several, and channels are independent; space, the last dimensions, is cut."""
     data = site.inputs[0]
-    for ref in (*site.inputs[1:], *site.outputs):
-        for dim in (0, 1):
-            site.tie(data, dim, ref, dim)
+    space = next((rank for rank in (1, 3) if f"{rank}d" in site.name), 2)
+    independent = range(site.rank(data) - space)
     for ref in (*site.inputs, *site.outputs):
-        for dim in range(2, site.rank(ref)):
-            site.cut(ref, dim)
+        for dim in range(site.rank(ref)):
+            if dim not in independent:
+                site.cut(ref, dim)
+            elif ref != data:
+                site.tie(data, dim, ref, dim)
 
 
 @rule(

@@ -119,6 +119,8 @@ class GraphProblem:
         finally:
             self._idle.append(simulator)
 
+    sharing = None
+    """Each gene is on one device."""
     drains = False
     """False: ``in_flight`` already says how few a late stage keeps."""
 

@@ -17,7 +17,9 @@ from tensortide.timing.paleo import Net as Described
 from tensortide.timing.paleo.layers import Entry
 from tensortide.timing.paleo.nets import SPLIT, describe
 
-REFUSED = MappingProxyType({SPLIT: "its parts run on workers that the block names; paleo.hybrid predicts that"})
+REFUSED = MappingProxyType(
+    {SPLIT: "its parts run on workers that the block names; tensortide place paleo predicts that"}
+)
 """Types that no placement is searched for, with the reason."""
 
 Devices = tuple[int, ...]

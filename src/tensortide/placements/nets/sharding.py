@@ -46,7 +46,7 @@ def expand(net: Net, devices: Sequence[Devices]) -> Expanded:
     for name, entry in net.entries.items():
         joined = {parent: f"{name}_conc_{parent}" for parent in entry.parents if parent in shared}
         for parent, concatenation in joined.items():
-            shards = tuple(_shard(parent, i) for i in range(len(shared[parent])))
+            shards = shards_of(parent, len(shared[parent]))
             _put(net, entries, concatenation, Entry(type="Concatenate", parents=shards, dim=_AXIS))
             place[concatenation] = first[name]
         parents = tuple(joined.get(parent, parent) for parent in entry.parents)
@@ -54,21 +54,33 @@ def expand(net: Net, devices: Sequence[Devices]) -> Expanded:
             _put(net, entries, name, msgspec.structs.replace(entry, parents=parents))
             place[name] = first[name]
             continue
-        for i, device in enumerate(shared[name]):
-            channels = _channels(name, entry, len(shared[name]), i)
+        count = len(shared[name])
+        for i, (shard, device) in enumerate(zip(shards_of(name, count), shared[name], strict=True)):
+            channels = _channels(name, entry, count, i)
             part = msgspec.structs.replace(entry, parents=parents, filter=(*entry.filter[:3], channels), splits=1)
-            _put(net, entries, _shard(name, i), part)
-            place[_shard(name, i)] = device
+            _put(net, entries, shard, part)
+            place[shard] = device
     made = Net(net.name, entries)
     return Expanded(made, tuple(place[name] for name in made.order))
 
 
-def _shard(name: str, number: int) -> str:
-    return f"{name}_shard{number}"
+def shards_of(name: str, count: int) -> tuple[str, ...]:
+    """The names of ``count`` shards of the layer ``name``."""
+    return tuple(f"{name}_shard{number}" for number in range(count))
+
+
+def most_devices(net: Net) -> tuple[int, ...]:
+    """By how many devices each layer of ``net.order`` can be shared: a convolution by one for each output channel."""
+    every = (net.entries[name] for name in net.order)
+    return tuple(max(1, _outputs(entry)) if entry.type == "Convolution" else 1 for entry in every)
+
+
+def _outputs(entry: Entry) -> int:
+    return entry.filter[3] // max(1, entry.splits)
 
 
 def _channels(name: str, entry: Entry, count: int, number: int) -> int:
-    channels = entry.filter[3] // max(1, entry.splits)
+    channels = _outputs(entry)
     if channels < count:
         raise TensortideError(f"layer {name!r} has {channels} output channels: too few for {count} devices.")
     return channels // count + (number < channels % count)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
@@ -134,6 +134,8 @@ class PartitionProblem:
         """A queue for each device that sends [devices, devices]."""
         return np.repeat(np.arange(self.devices)[:, None], self.devices, axis=1)
 
+    sharing = None
+    """Each gene is on one device."""
     drains = False
     """There are no batches in flight."""
 
@@ -153,6 +155,10 @@ class PartitionProblem:
         found = np.full(self.devices, self.workload.bytes_per_accelerator)
         found[: self.workload.cpus] = np.inf
         return found
+
+    def on_devices(self, genes: Sequence[int]) -> tuple[int, ...]:
+        """The device of each node, in the order of the file."""
+        return tuple(genes[gene] for gene in self.place.tolist())
 
     def genes(self, split: Mapping[int, int]) -> Ints:
         """Genes of a split by node id. Raises TensortideError if nodes of a colour class are apart."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import abc
+import dataclasses
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +11,7 @@ from typing import ClassVar
 
 import numpy as np
 
+from tensortide.errors import PlacementError
 from tensortide.placements.search.checkpoint import Checkpoint
 from tensortide.placements.search.problem import Problem
 from tensortide.placements.search.session import Budget, Ended, Progress, SearchResult, Session
@@ -23,6 +25,19 @@ class Search(abc.ABC):
     about: ClassVar[str]
     is_for_small: ClassVar[bool] = False
     """True for a search that ends in good time on small nets alone: comparisons leave it out unless it is named."""
+
+    def __post_init__(self) -> None:
+        """Raise PlacementError for a rate that is none; searches add checks of their own options."""
+        for field in dataclasses.fields(self):
+            if field.name.endswith("_rate") and not 0 <= (value := getattr(self, field.name)) <= 1:
+                raise PlacementError(
+                    f"the option {field.name} of the search {self.name} cannot be {value:g}: a rate is 0 to 1."
+                )
+
+    @property
+    def shares_genes(self) -> bool:
+        """True if devices may share a gene."""
+        return False
 
     @abc.abstractmethod
     def run(self, session: Session) -> None:
@@ -50,9 +65,19 @@ class Search(abc.ABC):
         file of what was simulated; a search that finds its own there resumes.
         """
         limit = Budget(budget) if isinstance(budget, int) else budget
-        file = Checkpoint(checkpoint, problem.digest, repr(self), seed) if checkpoint else None
+        options = {field.name: repr(getattr(self, field.name)) for field in dataclasses.fields(self)}
+        asked = {"algorithm": self.name, **options, "seed": str(seed)}
+        file = Checkpoint(checkpoint, problem.digest, asked) if checkpoint else None
         session = Session(
-            problem, limit, seed, allowed=allowed, threads=threads, watch=watch, stop=stop, checkpoint=file
+            problem,
+            limit,
+            seed,
+            allowed=allowed,
+            threads=threads,
+            watch=watch,
+            stop=stop,
+            checkpoint=file,
+            shares=self.shares_genes,
         )
         try:
             if singles:

@@ -59,6 +59,7 @@ class DualAnnealing(Search):
     steps: int | None = None
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.steps is not None and self.steps < 1:
             raise PlacementError(f"dual annealing takes one step or more, not {self.steps}.")
 

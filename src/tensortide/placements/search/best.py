@@ -83,6 +83,7 @@ class Best(Search):
     weights: Weights = field(default_factory=Weights)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         counts = {"chains": self.chains, "rounds": self.rounds, "first": self.first, "mean_run": self.mean_run}
         for name, value in counts.items():
             if not 1 <= value < np.inf:

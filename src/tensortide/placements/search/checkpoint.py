@@ -7,7 +7,7 @@ it knows, and goes on where the file ends. The file is written whole or not at a
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import msgspec
@@ -16,9 +16,11 @@ import numpy as np
 from tensortide.errors import OutputError, PlacementError
 from tensortide.file_faults import reading
 from tensortide.placements.annealing.table import Table, add, append, new_table
+from tensortide.placements.genes import are_numbers
 from tensortide.write import check_writable, write_file
 
 FORMAT = "tensortide.placement_search/1"
+_ANOTHER = "Delete it, or give another file (--resume; place run keeps its own in the folder that --out names)."
 
 
 class Stored(msgspec.Struct, frozen=True):
@@ -26,8 +28,7 @@ class Stored(msgspec.Struct, frozen=True):
 
     format: str
     problem: str
-    algorithm: str
-    seed: int
+    search: dict[str, str]
     width: int
     rows: bytes
     scores: list[float]
@@ -37,19 +38,20 @@ class Stored(msgspec.Struct, frozen=True):
 class Checkpoint:
     """A file of simulated placements of one search. It is written every ``every_s`` seconds, and when the search ends.
 
-    ``problem`` is the digest of the problem, ``algorithm`` the options: a file of another search is refused. A search
-    goes on where the file cannot be written; ``unsaved`` says why the last time failed, "" if it did not.
+    ``problem`` is the digest of the problem; ``search`` has the algorithm, its options and the seed as text. A file
+    of another search is refused. A search goes on where the file cannot be written; ``unsaved`` says why the last time
+    failed, "" if it did not.
 
     Raises OutputError where no file can be written from the start.
     """
 
-    def __init__(self, path: Path, problem: str, algorithm: str, seed: int, *, every_s: float = 10.0) -> None:
+    def __init__(self, path: Path, problem: str, search: Mapping[str, str], *, every_s: float = 10.0) -> None:
         self.path, self.every_s, self.unsaved = check_writable(path, folders=True), every_s, ""
-        self._identity = {"problem": problem, "algorithm": algorithm, "seed": seed}
+        self._problem, self._search = problem, dict(search)
         self._written = time.monotonic()
 
-    def read(self, genes: int) -> Table:
-        """Return the placements [k, genes] in the file; none if there is no file.
+    def read(self, genes: int, devices: int, *, shared: bool) -> Table:
+        """Return the placements [k, genes] in the file, of numbers as ``genes.are_numbers``; none if there is no file.
 
         Raises PlacementError if the file is damaged or belongs to another search.
         """
@@ -60,24 +62,23 @@ class Checkpoint:
                 stored = msgspec.msgpack.decode(self.path.read_bytes(), type=Stored)
         except (msgspec.MsgspecError, OSError) as error:
             raise PlacementError(f"{self.path} is no file to resume a search from: {error}") from error
-        if stored.problem != self._identity["problem"]:
+        if stored.problem != self._problem:
             raise PlacementError(
-                f"{self.path} belongs to another problem: its net, cluster, groups or settings are others.\n"
-                "Delete it, or give another file."
+                f"{self.path} belongs to another problem: its net, cluster, groups or settings are others.\n{_ANOTHER}"
             )
-        for name, value in self._identity.items():
-            if getattr(stored, name) != value:
+        for name, value in self._search.items():
+            if (other := stored.search.get(name)) != value:
                 raise PlacementError(
-                    f"{self.path} is of another search: its {name} is {getattr(stored, name)}, not {value}.\n"
-                    "Delete it, or give another file."
+                    f"{self.path} is of another search: its {name} is {other}, not {value}.\n{_ANOTHER}"
                 )
         count = len(stored.scores)
         sizes = (len(stored.rows), len(stored.over), stored.width)
-        if stored.format != FORMAT or sizes != (2 * genes * count, count, genes):
+        rows = np.frombuffer(stored.rows, np.int16, len(stored.rows) // 2).astype(np.int64)
+        whole = sizes == (2 * genes * count, count, genes) and are_numbers(rows, devices, shared=shared)
+        if stored.format != FORMAT or not whole:
             raise PlacementError(f"{self.path} is no file to resume a search from: it is damaged.")
-        rows = np.frombuffer(stored.rows, np.int16).reshape(count, genes).astype(np.int64)
         found = new_table(genes, max(1, count))
-        for row, score, over in zip(rows, stored.scores, stored.over, strict=True):
+        for row, score, over in zip(rows.reshape(count, genes), stored.scores, stored.over, strict=True):
             add(found, row, score, over)
         return found
 
@@ -89,7 +90,8 @@ class Checkpoint:
         count, width = int(seen.size[0]), seen.rows.shape[1]
         stored = Stored(
             FORMAT,
-            **self._identity,  # type: ignore[arg-type] # names and types are those of the fields
+            problem=self._problem,
+            search=self._search,
             width=width,
             rows=seen.rows[:count].tobytes(),
             scores=seen.scores[:count].tolist(),

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensortide.errors import PlacementError
+from tensortide.placements.genes import devices_of, number_of
 from tensortide.placements.search.algorithm import Search
 from tensortide.placements.search.problem import Floats, Ints, Placements
 from tensortide.placements.search.session import Generation, Session
@@ -22,10 +23,12 @@ class Genetic(Search):
     """A population of placements that breeds for ``generations`` (None: until the budget is spent).
 
     ``crossover``: "uniform", or the number of cut points. ``parents``: by ``rank``, with ``pressure`` s in a linear
-    function or an exponential one, or by ``tournament`` of ``tournament_size``. With ``evolve_rates`` each individual
-    has a mutation rate of its own, within ``least_rate`` and ``most_rate``, and a zone rate; ``zone_rule`` says whether
-    the evolved zone rate decides or the common one. The ``elite`` best survive, the other places go to random children.
-    The first generation has the placements ``first``, then single devices (``trivial_start``), then random ones.
+    function or an exponential one, or by ``tournament`` of ``tournament_size``. A gene that mutates takes a device, or
+    with probability ``sharing_rate`` adds it to those that share its convolutions (networks alone). With
+    ``evolve_rates`` each individual has a mutation rate of its own, within ``least_rate`` and ``most_rate``, and a zone
+    rate; ``zone_rule`` says whether the evolved zone rate decides or the common one. The ``elite`` best survive, the
+    other places go to random children. The first generation has the placements ``first``, then single devices
+    (``trivial_start``), then random ones.
     """
 
     name: ClassVar[str] = "genetic"
@@ -33,6 +36,7 @@ class Genetic(Search):
     population: int = 100
     generations: int | None = None
     mutation_rate: float = 0.05
+    sharing_rate: float = 0.0
     crossover_rate: float = 0.8
     crossover: Literal["uniform"] | int = 1
     parents: Literal["rank", "tournament"] = "rank"
@@ -49,10 +53,16 @@ class Genetic(Search):
     first: tuple[tuple[int, ...], ...] = ()
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.population < 2 or not 0 <= self.elite <= self.population:
             raise PlacementError("a genetic search needs a population of at least 2, and an elite within it.")
         if self.crossover != "uniform" and self.crossover < 0:
             raise PlacementError(f"a crossover cuts at {self.crossover} places: 0 or more.")
+
+    @property
+    def shares_genes(self) -> bool:
+        """True if mutations share genes."""
+        return self.sharing_rate > 0
 
     def run(self, session: Session) -> None:
         """Breed."""
@@ -144,17 +154,17 @@ class Genetic(Search):
 
     def _mutate(self, session: Session, children: Placements, rates: Floats, zones: Floats) -> None:
         """Mutate every child in place; its evolved rates first."""
-        rng, allowed = session.rng, session.allowed
+        rng = session.rng
         if self.evolve_rates:
             count = len(children)
             rates[:] = np.where(rates > 0, self._clipped(rates + rng.normal(0, 0.05, count)), 0.0)
             zones[:] = np.where(zones > 0, np.clip(zones + rng.normal(0, 0.02, count), 0.0, 1.0), 0.0)
         for child, rate, zone in zip(children, rates, zones, strict=True):
             if rng.random() < (zone if self.zone_rule == "evolved" else self.zone_rate):
-                mutate_zone(rng, child, allowed)
+                mutate_zone(rng, child, session.allowed)
             else:
                 chosen = np.flatnonzero(rng.random(len(child)) < rate)
-                child[chosen] = rng.choice(allowed, len(chosen))
+                child[chosen] = drawn(session, child, chosen, self.sharing_rate)
 
     @staticmethod
     def _record(session: Session, genes: Placements, scores: Floats) -> None:
@@ -164,6 +174,17 @@ class Genetic(Search):
         )
         session.notes.population = tuple(tuple(row) for row in genes[np.argsort(scores, kind="stable")].tolist())
         session.notes.last = best, float(scores.min())
+
+
+def drawn(session: Session, row: Placements, genes: Ints, sharing_rate: float) -> Placements:
+    """Draw a device for each of the ``genes`` of ``row``; with probability ``sharing_rate`` it joins those of the
+    gene. Of more devices than a gene can be shared by it has the first."""
+    found, devices = session.rng.choice(session.allowed, len(genes)), session.problem.devices
+    if session.sharing is not None:
+        for at in np.flatnonzero(session.rng.random(len(genes)) < sharing_rate).tolist():
+            own, most = devices_of(int(row[genes[at]]), devices), int(session.sharing.most[genes[at]])
+            found[at] = number_of(sorted({*own, int(found[at])})[:most], devices)
+    return found
 
 
 def mutate_zone(rng: np.random.Generator, row: Placements, allowed: Ints) -> None:

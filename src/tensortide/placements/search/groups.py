@@ -13,6 +13,7 @@ from tensortide.errors import PlacementError
 from tensortide.file_faults import reading
 from tensortide.placements.bounds import Bounds
 from tensortide.placements.digest import digest_of
+from tensortide.placements.genes import Sharing
 from tensortide.placements.search.problem import Floats, Ints, OnDevicesOf, Placements, Problem
 
 
@@ -52,6 +53,15 @@ class Grouped(OnDevicesOf):
         found = np.zeros(len(self.names))
         np.add.at(found, self.group_of, self.base.activations)
         return found
+
+    @property
+    def sharing(self) -> Sharing | None:
+        base = self.base.sharing
+        if base is None:
+            return None
+        most = np.zeros(len(self.names), np.int64)
+        np.maximum.at(most, self.group_of, base.most)
+        return base._replace(most=most)
 
     @property
     def pins(self) -> Mapping[int, int]:

@@ -10,8 +10,9 @@ from typing import Any, ClassVar, Literal, TypeAlias
 import numpy as np
 
 from tensortide.errors import PlacementError
+from tensortide.placements.genes import devices_of
 from tensortide.placements.search.algorithm import Search
-from tensortide.placements.search.genetic import mutate_zone
+from tensortide.placements.search.genetic import drawn, mutate_zone
 from tensortide.placements.search.problem import Placements, Problem
 from tensortide.placements.search.session import Elite, Session
 
@@ -21,11 +22,13 @@ Descriptor: TypeAlias = Callable[[Placements, Problem], Sequence[float]]
 
 def shares(row: Placements, problem: Problem) -> tuple[float, float, float]:
     """The most common device (the first seen wins ties), the number of devices less one, both over the number of
-    devices, and the share of edges that cross devices."""
-    common = Counter(row.tolist()).most_common(1)[0][0]
+    devices, and the share of edges that cross devices. A gene counts for each device that shares it, and its edges
+    cross to all whose devices are others."""
+    every = [device for gene in row.tolist() for device in devices_of(gene, problem.devices)]
+    common = Counter(every).most_common(1)[0][0]
     ends = row[problem.edges]
     jumps = float(np.mean(ends[:, 0] != ends[:, 1])) if len(ends) else 0.0
-    return common / problem.devices, (len(set(row.tolist())) - 1) / problem.devices, jumps
+    return common / problem.devices, (len(set(every)) - 1) / problem.devices, jumps
 
 
 @dataclass(frozen=True)
@@ -35,8 +38,9 @@ class MapElites(Search):
     ``sizes`` are those of the dimensions of ``descriptor`` (-1: the number of devices, in the third the number of edges
     and one). By default these are the most common device, the number of devices and the edges across devices.
     ``cells`` above 0 makes an archive of that many irregular cells (a centroidal Voronoi partition) over [0, 1] in each
-    dimension. Each pass proposes ``batch`` placements: random ones until ``initial``, then children. The archive starts
-    with the placements ``first``, and is kept after every ``log_period`` steps (0: at the end alone).
+    dimension. Each pass proposes ``batch`` placements: random ones until ``initial``, then children. The device that a
+    gene mutates to joins its own ones with probability ``sharing_rate``. The archive starts with the placements
+    ``first``, and is kept after every ``log_period`` steps (0: at the end alone).
     """
 
     name: ClassVar[str] = "map-elites"
@@ -45,6 +49,7 @@ class MapElites(Search):
     initial: int = 50
     steps: int | None = None
     mutation_rate: float = 0.05
+    sharing_rate: float = 0.0
     copy_rate: float = 0.0
     replace_rate: float = 0.0
     zone_rate: float = 0.0
@@ -59,8 +64,14 @@ class MapElites(Search):
     first: tuple[tuple[int, ...], ...] = ()
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.batch < 1 or self.cells < 0:
             raise PlacementError("MAP-Elites proposes a batch of at least 1, and has no fewer than 0 irregular cells.")
+
+    @property
+    def shares_genes(self) -> bool:
+        """True if mutations share genes."""
+        return self.sharing_rate > 0
 
     def run(self, session: Session) -> None:
         """Fill the archive."""
@@ -102,8 +113,8 @@ class MapElites(Search):
             copied[0] = False
             mutated = ~copied & (rng.random(session.genes) < self.mutation_rate)
             before = np.concatenate([first[:1], first[:-1]])
-            drawn = rng.choice(session.allowed, session.genes)
-            first = np.where(copied, before, np.where(mutated, drawn, first))
+            devices = drawn(session, first, np.arange(session.genes), self.sharing_rate)
+            first = np.where(copied, before, np.where(mutated, devices, first))
         return first
 
     def _parent(self, rng: np.random.Generator, parents: _Archive | list[Placements]) -> Placements:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import math
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from difflib import get_close_matches
 from typing import Any, get_type_hints
 
@@ -27,12 +28,19 @@ def configured(kind: type[Search], options: Mapping[str, Any]) -> Search:
             raise PlacementError(f"the search {kind.name} has no option {name!r}; it has: {near}.")
         wrong = f"the option {name} of the search {kind.name} cannot be {value!r}"
         try:
-            given[name] = msgspec.convert(value, hints[name], strict=False)
+            given[name] = msgspec.convert(_number(value) if hints[name] is float else value, hints[name], strict=False)
         except msgspec.ValidationError as error:
             raise PlacementError(f"{wrong}: {error}") from None
         if isinstance(given[name], float) and not math.isfinite(given[name]):
             raise PlacementError(f"{wrong}: it is a finite number.")
     return kind(**given)
+
+
+def _number(value: object) -> object:
+    """Return the number that the text ``value`` is, or ``value``: msgspec reads numbers as JSON has them, so not .3."""
+    with suppress(ValueError):
+        return float(value) if isinstance(value, str) else value
+    return value
 
 
 def parsed(texts: Sequence[str]) -> dict[str, str]:

@@ -30,6 +30,7 @@ class ParticleSwarm(Search):
     common: float = 0.01
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         if self.swarm < 1 or not all(map(math.isfinite, (self.inertia, self.own, self.common))):
             raise PlacementError("a swarm has one particle or more, and its weights are finite numbers.")
 

@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from tensortide.placements.annealing.chain import Chain
 from tensortide.placements.bounds import Bounds
+from tensortide.placements.genes import Sharing
 
 Placements: TypeAlias = NDArray[np.int64]
-"""Placements [k, genes], or one [genes]: the device of each gene."""
+"""Placements [k, genes], or one [genes]: the device of each gene, or the number of a set of them (``genes``)."""
 Floats: TypeAlias = NDArray[np.float64]
 Ints: TypeAlias = NDArray[np.int64]
 
@@ -90,6 +91,10 @@ class Problem(Protocol):
         """Genes whose device is fixed, with their device; placements that are proposed keep to it."""
 
     @property
+    def sharing(self) -> Sharing | None:
+        """The sharing of genes among devices; None where each is on one."""
+
+    @property
     def drains(self) -> bool:
         """True if each batch runs backward as soon as it can, so that late stages keep fewer than are in flight."""
 
@@ -107,6 +112,10 @@ class OnDevicesOf:
     """The part of a problem that is about its devices: that of another problem, ``base``."""
 
     base: Problem
+
+    @property
+    def sharing(self) -> Sharing | None:
+        return None
 
     @property
     def devices(self) -> int:

@@ -15,6 +15,7 @@ from tensortide.compiled import compiling_s
 from tensortide.errors import PlacementError
 from tensortide.placements.annealing.table import Table, find, first_of, new_table, number_all, with_room
 from tensortide.placements.bounds import Bounds
+from tensortide.placements.genes import Sharing, devices_of
 from tensortide.placements.search.checkpoint import Checkpoint
 from tensortide.placements.search.problem import Floats, Ints, Placements, Problem
 from tensortide.search_limit import SearchLimit
@@ -151,6 +152,7 @@ class Session:
 
     A placement is simulated once, however often it is proposed: ``seen`` has all of them, ``known`` those of the file.
     ``allowed`` are the devices that placements may use, ``pins`` [k, 2] genes with their device, ``free`` the others.
+    ``sharing``: that of genes among devices, None if the search shares none.
     """
 
     def __init__(
@@ -164,6 +166,7 @@ class Session:
         watch: Callable[[Progress], None] | None = None,
         stop: Callable[[], bool] | None = None,
         checkpoint: Checkpoint | None = None,
+        shares: bool = False,
     ) -> None:
         if threads < 1:
             raise PlacementError(f"a search in {threads} threads: at least one is needed.")
@@ -180,7 +183,10 @@ class Session:
         self.pins: Ints = np.stack(self._pinned, axis=1)
         self.free: Ints = np.setdiff1d(np.arange(self.genes), self._pinned[0])
         self.rng = np.random.default_rng(seed)
-        self.bounds: Bounds = problem.bounds()
+        self.sharing: Sharing | None = problem.sharing if shares else None
+        if shares and self.sharing is None:
+            raise PlacementError("devices share layers of networks alone: set sharing_rate to 0 for any other target.")
+        self.bounds: Bounds = self.sharing.bounds if self.sharing else problem.bounds()
         self.proposals = self.evaluations = 0
         self.best: Placements = np.full(self.genes, self.allowed[0])
         self.best_ms, self.best_over = float("inf"), 0.0
@@ -188,7 +194,9 @@ class Session:
         self.history: list[Improvement] = []
         self.single_ms: float | None = None
         self.seen = new_table(self.genes)
-        self.known = checkpoint.read(self.genes) if checkpoint else new_table(self.genes, 1)
+        self.known = new_table(self.genes, 1)
+        if checkpoint:
+            self.known = checkpoint.read(self.genes, problem.devices, shared=self.sharing is not None)
         self._checkpoint, self._watch, self._stop = checkpoint, watch, stop
         self.resumed = 0
         self.pool = ThreadPoolExecutor(threads) if threads > 1 else None
@@ -267,7 +275,7 @@ class Session:
         one may fit and have a larger score."""
         simulated = int(self.seen.size[0])
         every = len(self.allowed) ** len(self.free)
-        return simulated >= every and bool((self.seen.over[:simulated] > 0).all())
+        return self.sharing is None and simulated >= every and bool((self.seen.over[:simulated] > 0).all())
 
     @property
     def _is_at_bound(self) -> bool:
@@ -351,7 +359,9 @@ class Session:
             row, score = known.rows[number].astype(np.int64), float(known.scores[number])
             if score >= self.best_ms:
                 return
-            if np.isin(row, self.allowed).all():
+            if np.isin(
+                [one for gene in row.tolist() for one in devices_of(gene, self.problem.devices)], self.allowed
+            ).all():
                 self.take(row, score, float(known.over[number]), self.proposals, self.evaluations)
                 return
 

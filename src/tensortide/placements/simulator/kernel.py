@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tensortide.compiled import compiled, entry
+from tensortide.compiled import entry
 from tensortide.placements.simulator.queues import (
     EVENTS,
     FAILED,
@@ -313,7 +313,7 @@ def run(t: Tables, s: State, record: Record) -> float:
     return now
 
 
-@compiled
+@entry
 def over_use(t: Tables, s: State) -> float:
     """Bytes by which the peaks of the last run exceed the devices' memory, summed."""
     total = 0.0

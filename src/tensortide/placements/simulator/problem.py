@@ -15,12 +15,15 @@ from tensortide.placements.annealing.chain import Chain
 from tensortide.placements.annealing.stepped import stepped
 from tensortide.placements.bounds import Bounds
 from tensortide.placements.digest import digest_of
-from tensortide.placements.nets.net import Net
+from tensortide.placements.genes import MOST_DEVICES, OnDevices, Sharing, are_numbers, devices_of
+from tensortide.placements.nets.net import Devices, Net
+from tensortide.placements.nets.sharding import most_devices
 from tensortide.placements.op_times.times import OpTimes
 from tensortide.placements.simulator.annealed import anneal
 from tensortide.placements.simulator.bounds import bounds
 from tensortide.placements.simulator.kernel import new_record, over_use, run
 from tensortide.placements.simulator.settings import Settings
+from tensortide.placements.simulator.shared import SharedRuns
 from tensortide.placements.simulator.state import State, for_runs, new_state
 from tensortide.placements.simulator.tables import Floats, Ints, Tables, tables
 from tensortide.timing.clusters import Cluster
@@ -41,7 +44,7 @@ def _score_all(t: Tables, s: State, record: object, placements: Ints, scores: Fl
 
 class NetProblem:
     """Placements of a net on a cluster. A *gene* is a layer, or a group of them, in topological order; its value is the
-    number of a device that may be used.
+    number of a device that may be used, or of a set of them which share its convolutions (``genes.number_of``).
 
     Attributes:
         net, cluster, settings: as given.
@@ -89,6 +92,7 @@ class NetProblem:
         self.pins: dict[int, int] = {}
         self._states: list[State] = []
         self._run_tables = for_runs(self.tables)
+        self._shared, self._may_share = SharedRuns(net, cluster, self.settings), times is None
 
     def __getstate__(self) -> dict[str, object]:
         """Travel to another process without states: what runs fill in is of one thread."""
@@ -216,7 +220,37 @@ class NetProblem:
 
     def bounds(self) -> Bounds:
         """Return lower bounds on every score."""
-        return bounds(self.tables, self.where.tolist())
+        return bounds(self.tables, self.where)
+
+    @functools.cached_property
+    def sharing(self) -> Sharing | None:
+        """The sharing of genes; None where the times of layers are given, which say nothing of shards.
+
+        Raises TensortideError for more devices than sets have numbers.
+        """
+        if not self._may_share:
+            return None
+        if self.devices > MOST_DEVICES:
+            raise TensortideError(
+                f"{self.cluster.name}: {self.devices} devices may be used, and at most {MOST_DEVICES} share layers: "
+                "set sharing_rate to 0 (in a configuration mutation_sharding_rate), or use fewer."
+            )
+        most = np.zeros(len(self.names), np.int64)
+        np.maximum.at(most, self.place, self._most)
+        return Sharing(most, self._shared.bounds(self.tables, self.where))
+
+    def on_devices(self, row: Sequence[int]) -> tuple[OnDevices, ...]:
+        """The device of each layer of a placement [genes], or the devices that share it, in ascending order: as many as
+        it has output channels, at most."""
+        return tuple(of[0] if len(of) == 1 else of for of in self._devices_of_layers(row))
+
+    def _devices_of_layers(self, row: Sequence[int]) -> list[Devices]:
+        every = [sorted(self.where[[*devices_of(int(gene), self.devices)]].tolist()) for gene in row]
+        return [tuple(every[gene][:most]) for gene, most in zip(self.place.tolist(), self._most, strict=True)]
+
+    @functools.cached_property
+    def _most(self) -> tuple[int, ...]:
+        return most_devices(self.net)
 
     def evaluate(self, placements: Ints) -> tuple[Floats, Floats]:
         """Score placements; safe to call from several threads at once, which run side by side.
@@ -233,12 +267,18 @@ class NetProblem:
         rows = np.ascontiguousarray(np.atleast_2d(placements), np.int64)
         if rows.ndim != 2 or rows.shape[1] != len(self.names):
             raise TensortideError(f"placements are {rows.shape}: rows of {len(self.names)} genes of {self.net.name}.")
-        if rows.size and (rows.min() < 0 or rows.max() >= self.devices):
+        if not are_numbers(rows, self.devices, shared=self._may_share):
             raise TensortideError(f"a gene is {rows.min()} to {rows.max()}: devices are 0 to {self.devices - 1}.")
         scores, over = np.empty(len(rows)), np.empty(len(rows))
-        placements = self.where[rows[:, self.place]]
+        is_shared = (rows >= self.devices).any(axis=1)
+        for row in np.flatnonzero(is_shared).tolist():
+            devices = self._devices_of_layers(rows[row].tolist())
+            scores[row], over[row] = self._shared.score(devices, _UNRECORDED)
+        found = np.empty((2, len(rows) - int(is_shared.sum())))
         with self.state() as state:
-            _score_all(self._run_tables, state, _UNRECORDED, placements, scores, over)
+            placements = self.where[rows[~is_shared][:, self.place]]
+            _score_all(self._run_tables, state, _UNRECORDED, placements, *found)
+        scores[~is_shared], over[~is_shared] = found
         return scores, over
 
     def anneal(self, chain: Chain, group_of: Ints, steps: int) -> int:

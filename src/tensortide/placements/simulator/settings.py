@@ -13,6 +13,8 @@ from tensortide.placements.op_times.optimizers import OPTIMIZERS
 from tensortide.placements.op_times.times import DTYPES, Rates
 from tensortide.placements.simulator.routing import Egress
 
+LEAST_SHARE = 1e-9
+"""Share of a rate, or of memory, below which nothing that is predicted has a meaning."""
 Ties = Literal["heap", "fifo"]
 Release = Literal["backward", "last_use"]
 
@@ -78,8 +80,8 @@ class Settings:
             if value is not None and not (isinstance(value, Integral) and int(value) >= 1):
                 raise TensortideError(f"{name} is {value}: a whole number, 1 or more.")
         for name in shares:
-            if not 0 < getattr(self, name) < math.inf:
-                raise TensortideError(f"{name} is {getattr(self, name)}: above zero and finite.")
+            if not LEAST_SHARE <= getattr(self, name) < math.inf:
+                raise TensortideError(f"{name} is {getattr(self, name)}: {LEAST_SHARE:g} or more, and finite.")
         for name in others:
             if not 0 <= (getattr(self, name) or 0) < math.inf:
                 raise TensortideError(f"{name} is {getattr(self, name)}: 0 or more, and finite.")

@@ -16,6 +16,9 @@ from tensortide.plans.transfers.kernels.placed import placed
 from tensortide.plans.transfers.kernels.placing import NEVER, Line, line
 from tensortide.plans.under_budget.tables import Ints
 
+PRICES = (1.0, 4.0)
+"""Times the copies to a tier are counted in what covers a peak: those that cost most before the peak leave no time to
+others, whereas what has its home on the tier and is not written is only fetched twice."""
 PHASES = 20
 """How often a search returns what it has found."""
 _HEAT = 0.0003
@@ -67,11 +70,12 @@ class Choosing:
                     self.choose(choice, i, step.link)
         return choice
 
-    def covered(self, choice: Ints) -> Ints:
-        """The choice with so many more intervals that all fits, as far as there are any."""
+    def covered(self, choice: Ints, price: float) -> Ints:
+        """The choice with so many more intervals that all fits, as far as there are any; copies to a tier count
+        ``price`` times."""
         more = choice.copy()
         self.decoder.spend(len(self.x.sequence))
-        cover(self.decoder.t, self.decoder.links, self.v, self.x, more, self.budget)
+        cover(self.decoder.t, self.decoder.links, self.v, self.x, more, self.budget, price)
         return more
 
     def made(self, choice: Ints) -> Made:

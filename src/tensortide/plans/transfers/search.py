@@ -14,7 +14,7 @@ from tensortide.errors import PlanError
 from tensortide.plans.events import Played, play
 from tensortide.plans.instance import DEVICE, Instance
 from tensortide.plans.model import Compute, Step
-from tensortide.plans.transfers.choosing import Choosing
+from tensortide.plans.transfers.choosing import PRICES, Choosing
 from tensortide.plans.transfers.decoder import Decoder, Made
 from tensortide.plans.transfers.joint import Joint
 from tensortide.plans.transfers.kernels.placing import NEVER
@@ -140,13 +140,15 @@ class Transfers:
         choosing = Choosing(self.decoder, np.array(sequence, np.int64), self.budget_bytes)
         start, best = choosing.nothing(), NEVER
         for planned in itertools.chain((Choosing.nothing, Choosing.hidden), moves):
-            choice = choosing.covered(planned(choosing))
-            made = choosing.made(choice)
-            self.work += 1
-            if made.time_ns < best or best == NEVER:
-                start, best = choice, made.time_ns
-            self._offer_choice(made, source)
-            self.look()
+            moved = planned(choosing)
+            for price in PRICES:
+                choice = choosing.covered(moved, price)
+                made = choosing.made(choice)
+                self.work += 1
+                if made.time_ns < best or best == NEVER:
+                    start, best = choice, made.time_ns
+                self._offer_choice(made, source)
+                self.look()
         if self.best is None:
             try:
                 found, homes = on_demand(self.instance, sequence, self.budget_bytes)

@@ -71,12 +71,14 @@ class Machine(msgspec.Struct, frozen=True):
 
     def links(self) -> dict[str, tuple[Link, ...]]:
         """The links of machines whose every plan is legal on this one, by name: the wire for the host alone, and split
-        between host and drive; or for the drive alone, where it leaves nothing of the wire."""
+        between host and drive; or for the drive alone, where it leaves nothing of the wire, or the host has no room."""
         drive = Link("ssd", Fraction(min(self.drive, self.wire)), self.drive_latency_ns)
 
         def host(rate: int) -> Link:
             return Link("host", Fraction(rate), self.host_latency_ns, capacity_bytes=self.host_bytes)
 
+        if not self.host_bytes:
+            return {"drive": (drive,)}
         alone = {"host": (host(self.wire),)}
         if self.wire > self.drive:
             return {**alone, "host and drive": (host(self.wire - self.drive), drive)}
@@ -85,7 +87,7 @@ class Machine(msgspec.Struct, frozen=True):
 
 def machine_of(device: ClusterDevice) -> Machine:
     """The Machine of ``device`` with its tiers ``host`` and ``ssd``: a wire with the rates of all that are not over
-    another's. What is not given is as G10's authors have it."""
+    another's, which the drive does not exceed. What is not given is as G10's authors have it."""
     links = {tier.link.name: tier.link for tier in device.tiers}
     host, drive = links.get("host", _HOST), links.get("ssd", _DRIVE)
     wire = sum(int(tier.link.bytes_per_s) for tier in device.tiers if not tier.over)
@@ -93,7 +95,7 @@ def machine_of(device: ClusterDevice) -> Machine:
         _DEVICE_BYTES if device.capacity_bytes is None else device.capacity_bytes,
         _HOST_BYTES if host.capacity_bytes is None else host.capacity_bytes,
         wire,
-        int(drive.bytes_per_s) if "ssd" in links else min(int(drive.bytes_per_s), wire),
+        min(int(drive.bytes_per_s), wire),
         host.latency_ns,
         drive.latency_ns,
     )

@@ -13,7 +13,8 @@ from tensortide.reports.drawing.tree import MOST_BOXES, Box, Frame, Picture, Wir
 from tensortide.units import format_bytes
 
 if TYPE_CHECKING:
-    from tensortide.placements import Simulation
+    from tensortide.placements import Net, Simulation
+    from tensortide.placements.genes import OnDevices
     from tensortide.placements.graphs import PlacedStep
 
 _ACROSS = "dashed where sent from one device to another"
@@ -30,16 +31,17 @@ def check_count(placed: int) -> None:
         )
 
 
-def net_picture(run: Simulation) -> Picture:
-    """Draw the layers of a network, with the shapes of what they make. Raises GraphError if there are too many."""
-    layers = run.net.layers(run.settings.batch_size)
+def net_picture(run: Simulation, net: Net, place: Sequence[OnDevices]) -> Picture:
+    """Draw the layers of ``net``, placed as ``place`` says, with the shapes of what they make. Raises GraphError if
+    there are too many."""
+    layers = net.layers(run.settings.batch_size)
     shapes = ["x".join(map(str, layer.output)) for layer in layers]
-    caption = f"{run.net.name} on {run.cluster.name}: {run.jumps} of {run.edges} edges between devices, {_ACROSS}"
+    caption = f"{net.name} on {run.cluster.name}: {run.jumps} of {run.edges} edges between devices, {_ACROSS}"
     return _picture(
         caption,
         [layer.name for layer in layers],
-        [[(child, shape) for child in own] for shape, own in zip(shapes, run.net.children, strict=True)],
-        run.placement,
+        [[(child, shape) for child in own] for shape, own in zip(shapes, net.children, strict=True)],
+        place,
         run.lanes[: len(run.cluster.devices)],
     )
 
@@ -80,24 +82,26 @@ def _picture(
     caption: str,
     names: Sequence[str],
     outputs: Sequence[Iterable[tuple[int, str]]],
-    place: Sequence[int],
+    place: Sequence[OnDevices],
     devices: Sequence[str],
 ) -> Picture:
     """Draw boxes called ``names``, which stand behind all that they read.
 
     ``outputs``: by box, the boxes that read it, each with the label of the line to it. One line goes to the readers on
-    its own device, and one to those on each other device.
+    its own device, and one to those on each other device. A box that devices share has the colour of the first.
     """
     check_count(len(names))
+    own = [one if isinstance(one, tuple) else (int(one),) for one in place]
     boxes = [
-        Box(name, (devices[device],), f"device{device % COLORS}") for name, device in zip(names, place, strict=True)
+        Box(name, tuple(devices[one] for one in of), f"device{of[0] % COLORS}")
+        for name, of in zip(names, own, strict=True)
     ]
     wires = []
     for number, readers in enumerate(outputs):
-        by_device: dict[tuple[int, str], list[Box]] = {}
+        by_device: dict[tuple[tuple[int, ...], str], list[Box]] = {}
         for reader, label in readers:
-            by_device.setdefault((int(place[reader]), label), []).append(boxes[reader])
+            by_device.setdefault((own[reader], label), []).append(boxes[reader])
         for (device, label), targets in by_device.items():
-            kind = "" if device == place[number] else "across"
+            kind = "" if device == own[number] else "across"
             wires.append(Wire(label, boxes[number], tuple(targets), kind))
     return Picture(Frame("", "step", [*boxes]), tuple(wires), caption)

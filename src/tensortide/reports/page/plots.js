@@ -7,6 +7,7 @@ const PLOT = { left: 76, right: 18, top: 12, bottom: 34, height: 300 };
 
 /** Looks of series, the same as in figures. */
 const SERIES = {{series}};
+const numberOf = ({ look }, place) => look ?? place;
 const lookOf = (n) => SERIES.looks[n % SERIES.looks.length];
 
 /** The colour of points and lines, strong enough for thin ones. */
@@ -58,14 +59,14 @@ function below(x, y, label, width) {
   return svg("text", { x: over ? width - 1 : x, y, "text-anchor": over ? "end" : "middle" }, label);
 }
 
-/** Maps values of an axis to pixels from `low` to `high`. */
-function scaleOf(values, { unit = "number", log, ticks: given = [], covers = [] }, low, high, zero, room = 90) {
+/** Maps values of an axis to pixels from `low` to `high`; it begins at 0 where the axis says so alone, as in figures. */
+function scaleOf(values, { unit = "number", log, ticks: given = [], covers = [], from_zero: zero }, low, high, room = 90) {
   const logged = log && values.some((value) => value > 0);
   const known = [...values, ...covers].filter((value) => value !== null && (!logged || value > 0));
-  const ends = [Math.min(...known, zero && !logged && !covers.length ? 0 : Infinity), Math.max(...known, -Infinity)];
+  const ends = [Math.min(...known, zero && !logged ? 0 : Infinity), Math.max(...known, -Infinity)];
   if (!known.length) ends.splice(0, 2, 0, 1);
   if (ends[0] === ends[1]) ends[1] = ends[0] + Math.abs(ends[0] || 1);
-  if (covers.length) ends.splice(0, 2, ...margins(ends, logged));
+  ends.splice(0, 2, ...margins(ends, logged));
   const f = logged ? Math.log10 : Number;
   const at = (value) => (value === null || (logged && value <= 0) ? null : low + ((f(value) - f(ends[0])) / (f(ends[1]) - f(ends[0]))) * (high - low));
   const parts = Math.max(2, Math.floor(Math.abs(high - low) / room));
@@ -105,8 +106,8 @@ function scatterView(block) {
     const tags = [];
     const top = block.x.whole > 0 ? PLOT.top + 14 : PLOT.top;
     const limits = (name) => (block[name] || []).map(({ value }) => value);
-    const x = scaleOf([...block.points.flatMap((one) => one.x), ...limits("down"), ...(block.ranges || []).flatMap(({ start, end }) => [start, end])], block.x, PLOT.left, right, false);
-    const y = scaleOf([...block.points.flatMap((one) => one.y), ...limits("across")], block.y, bottom, top, true, 45);
+    const x = scaleOf([...block.points.flatMap((one) => one.x), ...limits("down"), ...(block.ranges || []).flatMap(({ start, end }) => [start, end])], block.x, PLOT.left, right);
+    const y = scaleOf([...block.points.flatMap((one) => [...one.y, ...(one.low || []), ...(one.high || [])]), ...limits("across")], block.y, bottom, top, 45);
     const grid = [
       y.ticks.map(([value, label]) => [svg("line", { class: "grid", x1: PLOT.left, x2: right, y1: y.at(value), y2: y.at(value) }), svg("text", { x: PLOT.left - 8, y: y.at(value) + 4, "text-anchor": "end" }, label)]),
       x.ticks.map(([value, label]) => below(x.at(value), bottom + 16, label, width)),
@@ -118,13 +119,13 @@ function scatterView(block) {
       (block.down || []).map(({ label, value }) => [svg("line", { class: "budget", x1: x.at(value), x2: x.at(value), y1: top, y2: bottom }), svg("text", { class: "budget-text", x: x.at(value) + 4, y: top + 10 }, label)]),
     ];
     const shades = (block.ranges || []).map(({ label, start, end }, n) => svg("rect", { class: `range range-${n}`, x: x.at(start), y: top, width: Math.max(0, x.at(end) - x.at(start)), height: bottom - top }, svg("title", {}, label)));
-    return { height: PLOT.height, nodes: [shades, grid, rules, block.points.map((one, n) => group(one, n, x, y, block, keeper, tags))] };
+    return { height: PLOT.height, nodes: [shades, grid, rules, block.points.map((one, n) => group(one, numberOf(one, n), x, y, block, keeper, tags))] };
   };
   const reasons = [...new Set(block.points.flatMap(({ end }) => (end ? [end.reason] : [])))].sort();
   const ends = reasons.map((reason) => el("span", {}, sample(glyph(SERIES.ends[reason], 13, 5, 4)), SERIES.reasons[reason]));
-  const ranged = block.points.flatMap((one, n) => (one.low && one.low.length && one.joined === "step" ? [el("span", {}, area("gap", { fill: ink(one.label, n) }), one.between || `${one.label}, range`)] : []));
+  const ranged = block.points.flatMap((one, n) => (one.low && one.low.length && one.joined === "step" ? [el("span", {}, area("gap", { fill: ink(one.label, numberOf(one, n)) }), one.between || `${one.label}, range`)] : []));
   const shaded = (block.ranges || []).map(({ label }, n) => el("span", {}, area(`range range-${n}`), label));
-  const legend = [...block.points.map((one, n) => el("span", {}, drawn(one, n), one.label)), ...ranged, ...ends, ...shaded];
+  const legend = [...block.points.map((one, n) => el("span", {}, drawn(one, numberOf(one, n)), one.label)), ...ranged, ...ends, ...shaded];
   return el("div", {}, el("div", { class: "tools" }, el("div", { class: "legend" }, el("span", {}, block.y.label), legend)), plotOf(draw, block.title || block.key), keeper.node);
 }
 

@@ -27,14 +27,14 @@ function niceStep(span, most) {
   return [1, 2, 5, 10].map((m) => m * power).find((step) => span / step <= most);
 }
 
-/** Ticks for bytes from 0 to `most`, round in the unit that suits: `[value, label]`. */
-function byteTicks(most, parts) {
+/** Ticks for bytes from `least` to `most`, round in the unit that suits: `[value, label]`. */
+function byteTicks(most, parts, least = 0) {
   const power = Math.max(0, Math.floor(Math.log2(Math.max(most, 1)) / 10));
   const unit = 1024 ** power;
-  const step = niceStep(most / unit, parts);
+  const step = niceStep((most - least) / unit, parts);
   const digits = Math.max(0, -Math.floor(Math.log10(step)));
   const ticks = [];
-  for (let i = 0; i * step * unit <= most; i++) {
+  for (let i = Math.ceil(least / step / unit); i * step * unit <= most; i++) {
     ticks.push([i * step * unit, i ? `${(i * step).toFixed(digits)} ${BINARY[power]}` : "0"]);
   }
   return ticks;

@@ -3,7 +3,8 @@
 
 const FILTERED = 12; // tables of more rows have a search
 const LONG_TEXT = 40; // letters that a column is wide at most; text that is longer wraps in tables that show all rows
-const SHOWN_ROWS = 24;
+const SHOWN_ROWS = 24; // at once, of a table of more than ALL_ROWS
+const ALL_ROWS = 32;
 
 /** One column of a block with the text of each row; packed texts are unpacked on demand. */
 class Values {
@@ -57,7 +58,7 @@ class TableView {
     this.chips = [];
     this.closed = new Set();
     const rows = [...Array(this.length).keys()];
-    const shown = Math.min(SHOWN_ROWS, Math.max(1, this.length)) * ROW;
+    const shown = (this.length > ALL_ROWS ? SHOWN_ROWS : Math.max(1, this.length)) * ROW;
     const least = this.columns.reduce((sum, one, n) => sum + 8 * this.#least(one, n) + 14, 0);
     const wraps = this.length <= SHOWN_ROWS && !block.depth && this.columns.some((one) => one.column.fold && rows.some((i) => one.text(i).length > LONG_TEXT));
     const arrange = block.depth ? (all, compare) => this.#nested(all, compare) : null;

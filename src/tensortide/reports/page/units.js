@@ -54,7 +54,7 @@ function printed(value, unit) {
 
 /** Ticks from `low` to `high` at values that are round in `unit`: `[value, label]`. */
 function unitTicks(low, high, parts, unit) {
-  if (unit === "bytes" && low >= 0) return byteTicks(high, parts).filter(([value]) => value >= low);
+  if (unit === "bytes" && low >= 0) return byteTicks(high, parts, low);
   const scale = printed(high, unit);
   const step = niceStep((high - low || 1) / scale, parts) * scale;
   const ticks = [];

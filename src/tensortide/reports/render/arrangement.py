@@ -7,6 +7,7 @@ from itertools import pairwise, takewhile
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from tensortide.reports.pictures import Curve, Scatter, Spans
+from tensortide.reports.render.series import LOOKS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -65,14 +66,25 @@ def _ambiguous(axes: Sequence[Axes]) -> bool:
 
 
 def share_legend(figure: Figure, axes: Sequence[Axes]) -> None:
-    """Put one legend below panels if that of one has the entries of all."""
-    handles, labels = max((axis.get_legend_handles_labels() for axis in axes), key=lambda pair: len(pair[1]))
-    if len(axes) == 1 or not labels or any(set(axis.get_legend_handles_labels()[1]) - set(labels) for axis in axes):
+    """Put one legend below panels if each of its series looks the same wherever it is drawn, and like no other."""
+    pairs = [pair for axis in axes for pair in zip(*axis.get_legend_handles_labels(), strict=True)]
+    entries = {label: handle for handle, label in reversed(pairs)}
+    series = {(label, look) for handle, label in pairs if (look := _look(handle))}
+    if len(axes) == 1 or not entries or not len(series) == len({look for _, look in series}) == len(dict(series)):
         return
+    labels = list(dict.fromkeys(label for _, label in pairs))
     for axis in axes:
         if (legend := axis.get_legend()) is not None:
             legend.remove()
+    handles = [entries[label] for label in labels]
     figure.legend(handles, labels, loc="outside lower center", ncols=4, handlelength=1.8)
+
+
+def _look(handle: Any) -> tuple[str, ...]:
+    """Colour, marker and dashes of a series; nothing of what is no series, such as a limit."""
+    if not hasattr(handle, "get_marker") or handle.get_color() not in {look.light for look in LOOKS}:
+        return ()
+    return handle.get_color(), str(handle.get_marker()), str(handle.get_linestyle())
 
 
 def inches(axis: Axes, name: str) -> float:

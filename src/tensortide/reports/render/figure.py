@@ -247,7 +247,7 @@ def _scatter(axis: Axes, scatter: Scatter) -> None:
     for shade, color in zip(scatter.ranges, SHADES, strict=False):
         axis.axvspan(shade.start, shade.end, color=color, lw=0, label=_label(shade.label))
     for number, points in enumerate(scatter.points):
-        _points(axis, points, number, scatter.y.log)
+        _points(axis, points, number if points.look is None else points.look, scatter.y.log)
     for reason in sorted({one.end.reason for one in scatter.points if one.end}):
         axis.plot([], [], ENDS[reason], color="#555555", mew=1.6, label=REASONS[reason])
     for limits, line in ((scatter.across, axis.axhline), (scatter.down, axis.axvline)):

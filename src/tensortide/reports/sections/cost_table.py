@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Annotated, Any
 
 import msgspec
+from msgspec.structs import replace
 
 from tensortide.cost.count import Count
 from tensortide.cost.count import count as count_of
@@ -43,7 +44,10 @@ DETAILS = ("parameters", "io")
 """Quantities that tables of groups have as data only."""
 LONG = 1200
 """Most characters of a formula on a page; data have all of them."""
-WIDE = 140
+ROOMY = 100
+"""From so many columns on it shows inputs, outputs and the formula of bytes."""
+_WHERE = f"Inputs and outputs of each op: from {ROOMY} columns of width on, and in --csv FILE."
+WIDE = 190
 """From so many columns on a row per op shows all quantities."""
 
 
@@ -108,16 +112,15 @@ def table_document(
     file: str,
     count: Count | None = None,
     rows: bool = False,
-    listed: bool = True,
+    most: int | None = None,
     depth: int = 3,
     top: int = 15,
 ) -> Document:
     """Show ``table``, with scopes to ``depth`` levels; or two tables: every total with the reasons for its change.
 
     With ``count``, of which it is the table, the totals have details. With ``rows`` every op (that differs) has a row,
-    which text lists if ``listed``.
+    of which text lists the first ``most`` (None: all; 0: none).
     """
-    most = None if listed else 0
     if isinstance(table, Comparison):
         cells = _Cells({**table.theirs.hints, **table.ours.hints})
         symbols, subtitle = table.theirs.symbols | table.ours.symbols, f"{table.theirs.name} table and ours"
@@ -133,7 +136,7 @@ def table_document(
 
 
 def _costs(
-    table: Table, cells: _Cells, listing: Sequence[blocks.Table], count: Count | None, depth: int, top: int
+    table: Table, cells: _Cells, listing: Sequence[AnyBlock], count: Count | None, depth: int, top: int
 ) -> Section:
     totals, coverage = dict(table.totals), table.coverage
     if count is not None:
@@ -190,17 +193,19 @@ def _groups(key: str, table: Table, cells: _Cells, of: Callable[[Row], str], top
 _OP = ("name", "type", "scope", "phase", "loop", "known")
 
 
-def listing(table: Table, top: int | None) -> tuple[blocks.Table, ...]:
+def listing(table: Table, top: int | None) -> tuple[AnyBlock, ...]:
     """List the ops with their tensors and formulas, then the inputs and the parameters; text has the first ``top``."""
     cells, rows = _Cells(table.hints), table.rows
     made = [*cells.columns("trips", "Runs", (row.trips for row in rows), at_width=WIDE)]
     for quantity in QUANTITIES:
         width, formula = (0, "Formula") if quantity in ("flops", "bytes") else (WIDE, "")
         exprs = (getattr(row, quantity) for row in rows)
-        made += cells.columns(quantity, LABELS[quantity], exprs, at_width=width, formula=formula)
+        found = cells.columns(quantity, LABELS[quantity], exprs, at_width=width, formula=formula)
+        made += (replace(one, at_width=ROOMY) if one.key == "bytes_formula" else one for one in found)
     columns: tuple[str | Column, ...] = (*_OP, "inputs", "outputs", *made, "rule")
     ops = shown(Row, rows, *columns, key=ROWS, title="Ops", remark="numbers of one run", top=top)
-    return (ops, *(_held(key, found, cells, top) for key, found in table.held.items() if found))
+    where = () if top == 0 else (Note(text=_WHERE, only="text"),)
+    return (ops, *where, *(_held(key, found, cells, top) for key, found in table.held.items() if found))
 
 
 def _held(key: str, found: Sequence[Held], cells: _Cells, top: int | None) -> blocks.Table:

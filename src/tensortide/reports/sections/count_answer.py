@@ -18,6 +18,9 @@ from tensortide.reports.sections.cost_table import listing, table_document
 from tensortide.shown import Show
 from tensortide.studies.count_request import Counted, CountRequest, Explained, Tabulated, Unknown
 
+TOP = 15
+"""Rows that lists show unless more or fewer are asked for."""
+
 
 class Named(NamedTuple):
     """An argument, an output or a symbol of a rule, as texts."""
@@ -28,18 +31,16 @@ class Named(NamedTuple):
 
 def answered(found: Counted, asked: CountRequest, *, rows: bool) -> Document:
     """Show the answer; with ``rows`` a table has one for every op, which text lists if the request asks for it."""
-    depth, top = asked.depth, asked.top
+    depth, top = asked.depth, TOP if asked.top is None else asked.top
     if isinstance(found, Symbolic):
         made = formulas.document(found, depth=depth, top=top)
         if not asked.ops:
             return made
-        ops_of_it = Section("costs", "Costs", "op by op", listing(found.table(), None))
+        ops_of_it = Section("costs", "Costs", "op by op", listing(found.table(), asked.top))
         return msgspec.structs.replace(made, sections=(*made.sections, ops_of_it))
     if isinstance(found, Tabulated):
-        listed, counted = asked.ops, found.counted
-        return table_document(
-            found.table, file=found.file, count=counted, rows=rows, listed=listed, depth=depth, top=top
-        )
+        most, counted = asked.top if asked.ops else 0, found.counted
+        return table_document(found.table, file=found.file, count=counted, rows=rows, most=most, depth=depth, top=top)
     if isinstance(found, Count):
         step = Step(found.graph, resolver=resolver, top=top, depth=depth, costs=found)
         return step.document(*filter(None, (cost.of_step(step), modules.of_step(step), ops.of_step(step))))

@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from tensortide.plans.remat.policies import CELL_COLUMNS, CELL_ROWS
 from tensortide.reports.blocks import AnyBlock, Column, Document, Note, Section, Table, UnitName
 from tensortide.reports.of_records import column, table
-from tensortide.reports.pictures import Axis, End, Lane, Limit, Points, Range, Scatter, Spans
+from tensortide.reports.pictures import Axis, End, Lane, Limit, Points, Range, Scatter, Spans, with_one_look
 from tensortide.reports.render.values import data_key
 from tensortide.studies.remat.linear import RULES, chen, treeverse
 from tensortide.studies.remat.results import Row, Run, Step, Study, Trial
@@ -206,9 +206,10 @@ def _stacked(lines: Iterable[Points]) -> Iterator[Points]:
 
 
 def _framed(blocks: Iterable[AnyBlock]) -> Iterator[AnyBlock]:
-    """Give all panels the same axes, so that they can be compared."""
+    """Give all panels the same axes and each curve one look, so that they can be compared."""
     every = [*blocks]
-    panels = [block for block in every if isinstance(block, Scatter)]
+    panels = with_one_look([block for block in every if isinstance(block, Scatter)])
+    alike = iter(panels)
     covers = [
         tuple(sorted({min(values), max(values)})) if (values := [*found]) else ()
         for found in (chain.from_iterable(map(_reached, panels, repeat(name))) for name in ("x", "y"))
@@ -216,7 +217,7 @@ def _framed(blocks: Iterable[AnyBlock]) -> Iterator[AnyBlock]:
     for block in every:
         if isinstance(block, Scatter):
             x, y = (replace(axis, covers=ends) for axis, ends in zip((block.x, block.y), covers, strict=True))
-            yield replace(block, x=x, y=y)
+            yield replace(next(alike), x=x, y=y)
         else:
             yield block
 

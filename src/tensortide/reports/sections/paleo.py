@@ -6,7 +6,9 @@ from collections.abc import Iterator
 
 from tensortide.reports.blocks import AnyBlock, Document, Fact, Facts, Note, Section, Value
 from tensortide.reports.of_records import table
+from tensortide.reports.pictures import Axis, Points, Scatter
 from tensortide.studies.placement.paleo_net import PaleoLayer, PaleoNet, PaleoWorkers
+from tensortide.timing.paleo.scaling import EXCHANGES
 from tensortide.units import format_seconds
 
 _MODEL = (
@@ -44,4 +46,20 @@ def _blocks(found: PaleoNet) -> Iterator[AnyBlock]:
     if found.workers:
         title = f"Data-parallel steps, {found.asked.scaling} scaling"
         yield table(PaleoWorkers, found.workers, key="workers", title=title, heads=1)
+        yield _scaling(found)
     yield Note(text=_MODEL, kind="assumption")
+
+
+def _scaling(found: PaleoNet) -> Scatter:
+    """Draw the speed-up with each exchange against the number of workers, beside one that loses nothing."""
+    assert found.many is not None
+    workers = tuple(row.workers for row in found.many.rows)
+    lines = [Points("linear", workers, workers, joined="line")]
+    lines += [Points(exchange, workers, found.many.speedups(exchange), joined="line") for exchange in EXCHANGES]
+    return Scatter(
+        key="speedup",
+        title="Speed-up over one worker",
+        x=Axis("workers", "count", log=True, ticks=workers),
+        y=Axis("times as fast", "number", log=True),
+        points=tuple(lines),
+    )

@@ -76,7 +76,9 @@ def picture(placed: Placed) -> Picture:
     """Draw the placement. Raises GraphError if it has too many layers or units."""
     found = placed.found
     assert not isinstance(found, PlacedWorkload), "a workload has no picture"
-    return net_picture(found.run) if isinstance(found, PlacedNet) else step_picture(found)
+    if isinstance(found, PlacedNet):
+        return net_picture(found.run, found.subject.net, found.placement)
+    return step_picture(found)
 
 
 def section(found: PlacedStep, samples: int | None = None) -> Section:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from tensortide.reports.blocks import Document, Fact, Note, Section, Value
+from tensortide.reports.blocks import AnyBlock, Document, Fact, Note, Section, Value
 from tensortide.reports.of_records import fact, facts, table
-from tensortide.reports.sections.placement import end, faster, searched
+from tensortide.reports.sections.placement import end, faster, history, searched
 from tensortide.studies.placement.placed_workload import DeviceLoad
 from tensortide.units import format_percent, format_seconds
 
@@ -41,11 +41,12 @@ def document(placed: PlacedWorkload) -> Document:
         *searched(found),
         fact(placed, "fits", data=True),
     )
-    blocks = (
+    blocks: tuple[AnyBlock, ...] = (
         verdict,
         facts(placed, *names),
         end(found, placed.fits),
         table(DeviceLoad, placed.devices, key="devices", title="Devices", heads=1),
+        *history(found, placed.algorithm.name),
         Note(text=_MODEL, kind="assumption"),
     )
     subtitle = f"{len(workload.nodes)} nodes on {workload.accelerators} accelerators, CPU cores: {workload.cpus}"

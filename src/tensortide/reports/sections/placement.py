@@ -48,7 +48,7 @@ def document(placed: PlacedNet) -> Document:
     """Show ``placed``."""
     run, settings, batches = placed.run, placed.run.settings, placed.run.settings.batches
     several = f", {batches} batches, {min(batches, settings.pipeline_batches)} in flight" if batches > 1 else ""
-    subtitle = f"{len(run.net.order)} layers on {run.cluster.name}, {run.mode} mode{several}"
+    subtitle = f"{len(placed.subject.net.order)} layers on {run.cluster.name}, {run.mode} mode{several}"
     batch = run.net.batch(settings.batch_size)
     given: dict[str, Value] = {"batch": batch, "algorithm": placed.algorithm.name, "seed": placed.found.seed}
     data = ("found.score_ms", "run.makespan as makespan_ms", "found.bound_ms", "found.proposals", "found.proved")
@@ -59,7 +59,7 @@ def document(placed: PlacedNet) -> Document:
         end(placed.found, run.fits),
         *_tables(run),
         *_pictures(run),
-        *([_history(placed)] if len(placed.found.history) > 1 else []),
+        *history(placed.found, placed.algorithm.name),
         Note(text=_PUBLISHED if run.mode == "compat" else _PREDICTED + update, kind="assumption"),
     )
     return Section("placement", "Placement", blocks=blocks).document(run.net.name, subtitle, settings=given)
@@ -134,6 +134,8 @@ def _facts(placed: PlacedNet) -> Iterator[Fact]:
     single = placed.single and f"device {run.cluster.names[placed.single.placement[0]]}"
     yield fact(placed, "single_ns", single or "none has the memory")
     yield fact(run, "jumps", f"of {run.edges} between layers")
+    if placed.shared:
+        yield fact(placed, "shared", "each computes a part of the output channels")
     yield from searched(found)
 
 
@@ -163,18 +165,19 @@ def _pictures(run: Simulation) -> Iterator[AnyBlock]:
         yield Curve(key="memory", title=title, x=tuple(edges), x_unit="ns", stack=stack, clock="run")
 
 
-def _history(placed: PlacedNet) -> Scatter:
-    """Draw the best score against the placements tried."""
-    found = placed.found
+def history(found: SearchResult, algorithm: str) -> Iterator[Scatter]:
+    """Draw the best score against the placements tried, if there was more than one."""
+    if len(found.history) < 2:
+        return
     shown = [one for one in found.history if one.score_ms <= 20 * found.score_ms] or [*found.history]
     x = (*(one.proposals for one in shown), max(found.proposals, shown[-1].proposals + 1))
     y = (*(one.score_ms for one in shown), found.score_ms)
-    return Scatter(
+    yield Scatter(
         key="history",
         title="Best placement against placements tried",
         x=Axis("placements proposed", "count", log=True),
         y=Axis("time of the best, ms", "number"),
-        points=(Points(placed.algorithm.name, x, y, joined="step"),),
+        points=(Points(algorithm, x, y, joined="step"),),
         across=(Limit("no placement takes less", found.bound_ms),),
     )
 
@@ -213,7 +216,7 @@ def scores(subject: NetSubject, found: Sequence[Scored], *, by_time: bool = True
 
 def _partial(rows: Sequence[Scored]) -> Iterator[Note]:
     """Say which placements lack layers, and which name layers that the net does not have."""
-    missing = [f"{one.path.name} lacks {one.missing} of {len(one.run.net.order)}" for one in rows if one.missing]
+    missing = [f"{one.path.name} lacks {one.missing} of {len(one.given.devices)}" for one in rows if one.missing]
     extra = [f"{one.path.name} has {one.extra}" for one in rows if one.extra]
     keep = "Layers that a placement lacks keep the device of the net, or else 0"
     ignored = "Names that are no layer of the net are ignored"
@@ -257,6 +260,6 @@ def _fastest(done: ConfiguredRun) -> Section:
     made = _Measured(least, run.makespan_ns, ns.get(found), len(ns), lacking)
     remark = "the same placement" if found == best else "" if found in ns else "not measured"
     times = ("measured_time_ns", "predicted_time_ns", fact(made, "of_simulated_ns", remark))
-    shown = facts(made, *times, "measured", "out_of_memory")
+    shown = facts(made, *times, fact(made, "measured", done.timed and f"each {done.timed}"), "out_of_memory")
     blocks = (Note(text=text, kind="verdict"), shown, layer_runs(run))
     return Section("measured", "Measured", blocks=blocks)

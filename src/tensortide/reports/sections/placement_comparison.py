@@ -36,7 +36,8 @@ def document(lines: Sequence[SeedRuns]) -> Document:
 def _history(problem: str, lines: Sequence[SeedRuns]) -> Scatter:
     """Draw the median over seeds of the best score so far, with its range, against the placements tried."""
     bound = lines[0].outcomes[0].bound_ms
-    ceiling = SHOWN * min(one.score_ms for line in lines for one in line.outcomes)
+    least = min(one.score_ms for line in lines for one in line.outcomes)
+    ceiling = SHOWN * least
     return Scatter(
         key=f"history.{problem}",
         title=problem,
@@ -44,7 +45,7 @@ def _history(problem: str, lines: Sequence[SeedRuns]) -> Scatter:
         x=Axis("placements proposed", "count", log=True),
         y=Axis("time of the best, ms (median over seeds)", "number", log=True),
         points=tuple(_progress(line, ceiling) for line in lines),
-        across=(Limit("no placement takes less", bound),) if bound else (),
+        across=(Limit("no placement takes less", bound),) if 0 < bound <= least else (),
     )
 
 

@@ -73,20 +73,22 @@ def _least(found: Least) -> Section:
 def _steps(found: Measured) -> Section:
     """The section of steps under a budget: their means."""
     step, plain = found.step, found.step.plain_peak_bytes
-    asked = f"{found.asked} of the memory of {found.device}" if found.asked.endswith("%") else ""
-    share = f"{format_percent(found.budget_bytes, plain)} of the peak" if plain else ""
+    asked = f"{found.asked} of the peak of the captured step" if found.asked.endswith("%") else ""
+    share = f"{format_percent(found.budget_bytes, plain)} of the peak of the run without evictions" if plain else ""
     followed = step.followed_steps + step.left_steps
+    planned = "" if found.planned_recomputations is None else f", {found.planned_recomputations} planned"
     shown: tuple[str | Fact, ...] = (
         fact(found, "budget_bytes", ", ".join(filter(None, (asked, share)))),
         fact(found, "step.peak_bytes", f"{format_bytes(plain)} without evictions"),
         *("before_bytes", "policy", "slowdown_factor", "plain_ns"),
         fact(found, "step.open_ns as step_ns", _slowdown(found), label="Step under the budget"),
         fact(found, "step.base_ns", f"{step.ops} ops"),
-        fact(found, "step.recompute_ns", f"{step.recomputations} ops"),
+        fact(found, "step.recompute_ns", f"{step.recomputations} ops{planned}"),
         "step.arguments_ns",
         fact(found, "step.search_ns", f"{step.evictions} evictions"),
         fact(found, "step.overhead_ns", f"{format_percent(step.overhead_ns, step.open_ns)} of the step: {BETWEEN}"),
         *facts(step, "ops", "recomputations", "evictions", data=True).rows,
+        fact(found, "planned_recomputations", data=True),
         fact(found, "step.followed_steps", f"of {followed}", data=not followed),
         "step.left_steps",
     )
@@ -101,6 +103,13 @@ def _steps(found: Measured) -> Section:
         points=tuple(Points(kind, tuple(range(1, len(ns) + 1)), ns, "line") for kind, ns in kinds.items() if ns),
     )
     notes = (Note(text=checked),) if found.check else ()
+    if (over := step.peak_bytes - found.budget_bytes) > 0:
+        # Room is made for results before an op runs, or it is refused; workspace alone is no reason to refuse it.
+        text = (
+            f"The peak is {format_bytes(over)} over the budget: the workspace of kernels while they ran, for which no "
+            "more could be evicted."
+        )
+        notes = (*notes, Note(text=text, kind="warning"))
     return Section("run", "Steps under the budget", blocks=(*_blocks(found, shown), *notes, times))
 
 

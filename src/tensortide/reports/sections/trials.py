@@ -14,7 +14,7 @@ import msgspec
 from tensortide.errors import RequestError
 from tensortide.reports.blocks import AnyBlock, Column, Document, Note, Section, Table
 from tensortide.reports.of_records import column, table
-from tensortide.reports.pictures import Axis, End, Limit, Points, Scatter
+from tensortide.reports.pictures import Axis, End, Limit, Points, Scatter, with_one_look
 from tensortide.shown import Show
 from tensortide.studies.experiment.comparison import Pair, by_name
 from tensortide.studies.experiment.results import RESULTS, Outcome, Repetition, read_results
@@ -31,6 +31,15 @@ _NOTE = (
     "median before it, by a bootstrap of 10,000 draws), of peak (the budget by the peak of the baseline, of a way "
     "without a budget its own peak), process (the most memory of the trial's process, seen from outside)."
 )
+_MODES = (
+    "Peaks of the two modes are not of the same bytes: a live one is of all tensors of the process, with the workspace "
+    "that kernels took; a simulated one is of the step's tensors, with the workspace that rules know of. A budget that "
+    "is a ratio is one of the peak of its own mode."
+)
+_DRIFT = (
+    "Intervals are of repetitions alone. Trials are measured one after the other, minutes apart: where the machine's "
+    "load or clock drifted in between, a slowdown has that drift too, and no interval knows of it."
+)
 _MOST_UNSURE = 6
 """Most trials that the note about chance names."""
 
@@ -39,12 +48,17 @@ def document(found: Conducted) -> Document:
     """Show the trials, what failed and why, a picture for each workload, and every repetition as data."""
     lines = found.lines
     trials: list[AnyBlock] = [_verdict(found), table(Line, lines, key="trials"), *_failures(lines), *_unsure(lines)]
-    trials.append(Note(text=_NOTE))
+    trials += _above(lines)
+    trials += [
+        Note(text=_NOTE),
+        *_sources(found),
+        *([Note(text=_MODES)] if len({line.mode for line in lines}) > 1 else []),
+    ]
     settings = " ".join(f"{name}={value}" for name, value in common([line.trial for line in lines]).items())
     now = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
     sections = (
         Section("trials", "Trials", blocks=tuple(trials)),
-        Section("pareto", "Slowdown against memory", blocks=tuple(_pictures(lines))),
+        Section("pareto", "Slowdown against memory", blocks=tuple(with_one_look([*_pictures(lines)]))),
         Section("runs", "Repetitions", blocks=(_repetitions(found),)),
         Section("others", "Other results", blocks=tuple(_others(found))),
     )
@@ -67,6 +81,13 @@ def _failures(lines: Sequence[Line]) -> Iterator[Table]:
         yield Table(key="failures", title="Without a result", columns=(names, column(Line, failed, "status"), why))
 
 
+def _sources(found: Conducted) -> Iterator[Note]:
+    """Tell where the durations of simulated ops are from."""
+    sources = dict.fromkeys(each.durations for one in found.own for each in one.repetitions if each.durations)
+    if sources:
+        yield Note(text=f"Simulated times are sums of durations of ops: {'; '.join(sources)}.")
+
+
 def _unsure(lines: Sequence[Line]) -> Iterator[Note]:
     """Name the trials whose slowdowns tell nothing, or that they are faster, by their intervals."""
     known = [
@@ -80,6 +101,16 @@ def _unsure(lines: Sequence[Line]) -> Iterator[Note]:
         if found := [f"{_name(line)} ({low:.2f} to {high:.2f})" for line, low, high in each]:
             more = f", {len(found) - _MOST_UNSURE} others" if len(found) > _MOST_UNSURE else ""
             yield Note(text=f"{text}, by the interval of 95 %: {', '.join(found[:_MOST_UNSURE])}{more}.")
+    if known:
+        yield Note(text=_DRIFT)
+
+
+def _above(lines: Sequence[Line]) -> Iterator[Note]:
+    """Name the budgets that limit nothing."""
+    limited = [line for line in lines if line.budget not in ("", "unlimited") and line.trial.has_limit]
+    if above := [_name(line) for line in limited if line.ratio_share is not None and line.ratio_share > 1]:
+        more = f", {len(above) - _MOST_UNSURE} others" if len(above) > _MOST_UNSURE else ""
+        yield Note(text=f"Budgets above the peak of the baseline: {', '.join(above[:_MOST_UNSURE])}{more}.")
 
 
 def _name(line: Line) -> str:
@@ -148,7 +179,7 @@ class _Run(msgspec.Struct, frozen=True):
 
 
 def _repetitions(found: Conducted) -> Table:
-    """List every repetition with all that is known of it, and every trial without one."""
+    """List every repetition with all that is known of it."""
     runs = [
         _Run(line, outcome, number, each)
         for line in found.lines
@@ -207,10 +238,22 @@ def of_comparison(found: Compared) -> Document:
     differ = sum(pair.differs for pair in pairs)
     first, second = found.folders
     text = f"{differ} of {len(pairs)} trials differ by more than chance; {first} has {found.alone[0]} others"
-    note = "times: the median step of the second by that of the first. from, to: its interval of 95 % (bootstrap)."
-    blocks = (
+    note = (
+        "times: the median step of the second by that of the first. Wider screens and the page have more columns: peak "
+        f"(its change), from, to (the interval of 95 % of times, by a bootstrap). {_DRIFT}"
+    )
+    blocks: tuple[AnyBlock, ...] = (
         Note(text=f"{text}, {second} {found.alone[1]}.", kind="verdict"),
         table(Pair, pairs, key="pairs", title="Trials in both"),
+        *_ended_otherwise(pairs),
         Note(text=note),
     )
     return Section("comparison", "Two experiments", blocks=blocks).document(f"{first} against {second}")
+
+
+def _ended_otherwise(pairs: Sequence[Pair]) -> Iterator[Table]:
+    """List the pairs of which a trial has no times, with how each ended."""
+    if otherwise := [pair for pair in pairs if {pair.first, pair.second} != {"ok"}]:
+        ends = (column(Pair, otherwise, name, at_width=0) for name in ("first", "second"))
+        names = ("workload", "mode", "policy", "budget")
+        yield table(Pair, otherwise, *names, *ends, key="ends", title="Without a result")

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Callable
 from pathlib import Path
 
-from tensortide.errors import NotHere, TensortideError
+from tensortide.errors import NotHere, RequestError, TensortideError
 from tensortide.importers.door import recognize
+from tensortide.plans.model import load_plan
 from tensortide.python_object import check_name, is_path, names_object
 from tensortide.recorder.script import find_script
 from tensortide.recorder.target import workload
+from tensortide.studies.experiment.captures import requested
 from tensortide.studies.experiment.grammar import Experiment, fail
 from tensortide.studies.experiment.trials import Trial
-from tensortide.studies.experiment.ways import requested
 from tensortide.targets.machines import device_named, full_name, is_local
 from tensortide.targets.opening import settings_of, step_of
 
@@ -47,12 +49,27 @@ def _looks(trial: Trial) -> dict[str, tuple[str, Callable[[], object]]]:
         looks["machine"] = (machine, lambda: device_named(full_name(machine)))
     if names_object(trial.policy):
         looks["policy"] = (trial.policy, lambda: _function(trial.policy))
+    elif is_path(trial.policy):
+        looks["policy"] = (trial.policy, lambda: load_plan(trial.policy))
+    if trial.device is not None and not _is_file(trial.workload):
+        looks["device"] = (device := trial.device, lambda: _device(device))
     return looks
 
 
 def _is_own(target: str) -> bool:
     """Tell a target of the user's own from a built-in workload."""
     return names_object(target) or is_path(target) or find_script(target) is not None
+
+
+def _is_file(target: str) -> bool:
+    """Tell a saved step, whose devices have names of their own, from a workload and a script."""
+    return is_path(target) and not names_object(target) and find_script(target) is None
+
+
+def _device(name: str) -> None:
+    """Raise RequestError for what no step is captured for, and none runs on."""
+    if re.fullmatch(r"(cpu|cuda)(:\d+)?", name) is None:
+        raise RequestError("a step is captured for and runs on cpu or cuda")
 
 
 def _workload(trial: Trial) -> None:

@@ -12,7 +12,7 @@ import msgspec
 from tensortide.errors import ExitStatus, RequestError
 from tensortide.shown import Show, Shown
 from tensortide.studies.experiment.results import Outcome, read_results
-from tensortide.studies.experiment.summary import interval
+from tensortide.studies.experiment.summary import interval, told_apart
 
 
 class Pair(msgspec.Struct, frozen=True, kw_only=True):
@@ -22,17 +22,17 @@ class Pair(msgspec.Struct, frozen=True, kw_only=True):
     mode: Annotated[str, Show("mode", pick=True)]
     policy: Annotated[str, Show("policy", pick=True, fold=True)]
     budget: Annotated[str, Show("budget")]
-    first: Annotated[str, Show("first")]
-    second: Annotated[str, Show("second")]
-    first_ns: Annotated[float | None, Show("step, first", unit="ns")] = None
+    first: Annotated[str, Show("first", at_width=120)]
+    second: Annotated[str, Show("second", at_width=120)]
+    first_ns: Annotated[float | None, Show("first", unit="ns")] = None
     second_ns: Annotated[float | None, Show("second", unit="ns")] = None
     time_factor: Annotated[float | None, Show("times")] = None
     low_factor: Annotated[float | None, Show("from", at_width=110)] = None
     high_factor: Annotated[float | None, Show("to", at_width=110)] = None
-    peak_change: Annotated[float | None, Show("peak")] = None
+    peak_change: Annotated[float | None, Show("peak", at_width=90)] = None
 
     @property
-    def differs(self) -> Annotated[bool, Show("differs")]:
+    def differs(self) -> Annotated[bool, Show("differs", at_width=100)]:
         """True if the interval leaves out 1, or if the trial ended otherwise."""
         if self.first != self.second or self.time_factor is None:
             return self.first != self.second
@@ -66,7 +66,8 @@ def compared(first: Path, second: Path) -> Compared:
     both = [name for name in one if name in two]
     if not both:
         raise RequestError(f"{first} and {second} have no trial in common")
-    pairs = tuple(_pair(one[name], two[name]) for name in both)
+    names = told_apart([one[name].trial for name in both])
+    pairs = tuple(_pair(one[name], two[name], *words) for name, words in zip(both, names, strict=True))
     return Compared(folders=(str(first), str(second)), pairs=pairs, alone=(len(one) - len(both), len(two) - len(both)))
 
 
@@ -75,13 +76,13 @@ def by_name(outcomes: Mapping[str, Outcome]) -> dict[bytes, Outcome]:
     return {one.trial.content: one for one in outcomes.values()}
 
 
-def _pair(one: Outcome, two: Outcome) -> Pair:
+def _pair(one: Outcome, two: Outcome, workload: str, policy: str) -> Pair:
     trial = one.trial
-    times = [[float(each.step_ns) for each in side.repetitions] for side in (one, two)]
+    times = [tuple(float(each.step_ns) for each in side.repetitions) for side in (one, two)]
     made = Pair(
-        workload=trial.step,
+        workload=workload,
         mode=trial.mode,
-        policy=trial.policy,
+        policy=policy,
         budget=trial.budget_text,
         first=one.status,
         second=two.status,

@@ -8,16 +8,27 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping
+from itertools import islice
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import msgspec
 
 from tensortide.errors import RequestError
 from tensortide.plans.remat.policies import DEFAULT_POLICY
 from tensortide.python_object import near
-from tensortide.studies.experiment.grammar import Experiment, converted, fail, trial_of, unfolded, with_baselines
-from tensortide.studies.experiment.trials import Trial
+from tensortide.studies.experiment.grammar import (
+    MOST,
+    TOO_MANY,
+    Experiment,
+    check_finite,
+    converted,
+    fail,
+    trial_of,
+    unfolded,
+    with_baselines,
+)
+from tensortide.studies.experiment.trials import Positive, Trial
 
 
 class Model(NamedTuple):
@@ -49,11 +60,14 @@ MODELS: dict[str, Model] = {
 """Workloads by the names that DTR has for them; any other name is that of a workload itself, with its parameters."""
 
 
+_Kind: TypeAlias = Literal["fixed", "ratio", "param_sweep"]
+
+
 class _Command(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """Keys of a command, with single values. ``dry_run``: repetitions that do not count."""
 
     type: Literal["baseline", "dtr"]
-    kind: Literal["fixed", "ratio", "param_sweep"] = "fixed"
+    kind: _Kind = "fixed"
     batch_size: int | None = None
     memory_budget: float | None = None
     ratio: float | None = None
@@ -65,7 +79,7 @@ class _Command(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     no_sampling_below_budget: float | None = None
     no_sampling_below_ratio: float | None = None
     dry_run: int | None = None
-    n_inputs: int | None = None
+    n_inputs: Positive | None = None
     n_reps: int | None = None
     save_logs: bool | None = None
 
@@ -78,7 +92,7 @@ class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     active: bool = True
     dtr_torch_cmd: str = ""
     dry_run: int = 0
-    n_inputs: int = 1
+    n_inputs: Positive = 1
     n_reps: int = 1
     sync_gpu: bool = True
     save_logs: bool = False
@@ -87,7 +101,7 @@ class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     set_seed: bool = False
     seed: int = 0
     notify: list[str] = []
-    ignore_kind: list[str] = []
+    ignore_kind: list[_Kind] = []
 
 
 _RETRIES = ("retry_on_error", "max_retries", "attempt_timeout")
@@ -112,7 +126,9 @@ def dtr_experiment(path: Path, text: str) -> Experiment:
     file: _File = converted({k: v for k, v in table.items() if not k.startswith("note_")}, _File, source, "")
     if not file.active:
         fail(source, "active", "the experiment is switched off: make it true")
-    trials = [trial for model in file.models for trial in _trials(file, model, source)]
+    trials = [*islice((trial for model in file.models for trial in _trials(file, model, source)), MOST + 1)]
+    if len(trials) > MOST:
+        fail(source, "dtr_settings", TOO_MANY)
     return Experiment(
         name=path.stem,
         trials=with_baselines(trials),
@@ -142,7 +158,8 @@ def _trials(file: _File, model: str, source: str) -> Iterator[Trial]:
             fail(source, where, "a command is an object")
         is_baseline = command.get("type") == "baseline"
         given = {key: value for key, value in default.items() if not is_baseline or key in _BASELINE} | command
-        for raw in unfolded(given, _Command):
+        for raw in unfolded(given, _Command, source, where):
+            check_finite(raw, source, where)
             one: _Command = converted(raw, _Command, source, where)
             if one.kind not in file.ignore_kind:
                 made = _as_trial(file, model, one, source, where)

@@ -15,6 +15,7 @@ import msgspec
 from msgspec import Meta
 
 from tensortide.errors import RequestError, TensortideError
+from tensortide.file_faults import reading
 from tensortide.python_object import near
 from tensortide.replays.remat.simulation import UNLIMITED
 from tensortide.studies.experiment.trials import NONE, Trial
@@ -22,6 +23,7 @@ from tensortide.studies.remat.budgets import one_budget
 
 MOST = 10_000
 """Most trials of an experiment."""
+TOO_MANY = f"more than {MOST:,} trials: shorten its lists"
 
 
 class Head(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -62,15 +64,17 @@ def read_experiment(path: Path) -> Experiment:
     cannot be.
     """
     try:
-        text = path.read_text("utf-8")
+        text = path.read_text("utf-8-sig")  # some editors begin with a mark
     except (OSError, UnicodeDecodeError) as error:
         raise RequestError(f"cannot read {path}: {getattr(error, 'strerror', '') or error}") from error
     if path.suffix == ".json":
         from tensortide.studies.experiment.dtr_files import dtr_experiment
 
-        return dtr_experiment(path, text)
+        with reading(path, RequestError):
+            return dtr_experiment(path, text)
     try:
-        table = tomllib.loads(text)
+        with reading(path, RequestError):
+            table = tomllib.loads(text)
     except tomllib.TOMLDecodeError as error:
         raise RequestError(f"{path} is no TOML: {error}") from error
     return experiment_of(table, str(path), path.stem)
@@ -84,14 +88,17 @@ def experiment_of(table: Mapping[str, Any], source: str = "the experiment", name
     if isinstance(table.get("runs"), dict):
         fail(source, "runs", "each run is a table of a list: write [[runs]], with two brackets")
     head: Head = converted(table, Head, source, "")
+    for key, words in (("out", [head.out]), ("notify", head.notify)):
+        if any("\0" in word for word in words):
+            fail(source, key, "NUL can be in no path and in no argument of a command")
     check_keys(head.defaults, Trial, source, "defaults")
     trials: list[Trial] = []
     for number, run in enumerate(head.runs):
         where = f"runs[{number}]"
         check_keys(run, Trial, source, where)
-        if len(trials) + count(both := merged(head.defaults, run)) > MOST:
-            fail(source, where, f"more than {MOST:,} trials: shorten its lists")
-        trials += (trial_of(raw, source, where) for raw in unfolded(both))
+        trials += (trial_of(raw, source, where) for raw in unfolded(merged(head.defaults, run), Trial, source, where))
+        if len(trials) > MOST:
+            fail(source, where, TOO_MANY)
     return Experiment(
         name=head.name or name,
         trials=with_baselines(trials),
@@ -120,22 +127,22 @@ def _axes(run: Mapping[str, Any], kind: type[msgspec.Struct]) -> Iterator[tuple[
             yield from (((name, key), each) for key, each in value.items() if isinstance(each, list))
 
 
-def count(run: Mapping[str, Any]) -> int:
-    """The number of combinations that ``unfolded`` yields."""
-    number = 1
-    for _, values in _axes(run, Trial):
-        number *= len(values)
-    return number
-
-
-def unfolded(run: Mapping[str, Any], kind: type[msgspec.Struct] = Trial) -> Iterator[dict[str, Any]]:
+def unfolded(
+    run: Mapping[str, Any], kind: type[msgspec.Struct] = Trial, source: str = "", where: str = ""
+) -> Iterator[dict[str, Any]]:
     """Yield each combination of the values in the lists of ``run``, which has keys of ``kind``, the last list fastest.
+    Raises RequestError for an empty list, and for too many combinations.
 
     Examples:
         >>> [(one["policy"], one["set"]["n"]) for one in unfolded({"policy": ["a", "b"], "set": {"n": [1, 2]}})]
         [('a', 1), ('b', 1), ('a', 2), ('b', 2)]
     """
     axes = [*_axes(run, kind)]
+    for path, values in axes:
+        if not values:
+            fail(source, ".".join((where, *path)), "no trial comes of an empty list")
+    if math.prod(len(values) for _, values in axes) > MOST:
+        fail(source, where, TOO_MANY)
     for values in itertools.product(*(values for _, values in axes)):
         made = {key: dict(value) if isinstance(value, dict) else value for key, value in run.items()}
         for (path, _), value in zip(axes, values, strict=True):
@@ -148,10 +155,12 @@ def trial_of(raw: Mapping[str, Any], source: str, where: str) -> Trial:
     """The trial of one combination. Raises RequestError for a value that cannot be, or values that do not go
     together."""
     made = dict(raw)
-    settings = made["set"] if isinstance(made.get("set"), dict) else {}
-    for key, value in (*made.items(), *((f"set.{name}", each) for name, each in settings.items())):
-        if isinstance(value, float) and not math.isfinite(value):
-            fail(source, f"{where}.{key}", f"{value} is no number of anything")
+    check_finite(made, source, where)
+    if isinstance(settings := made.get("set"), dict):
+        check_finite(settings, source, f"{where}.set")
+        for name in settings:
+            if "=" in name:
+                fail(source, f"{where}.set", f"{name!r} is the name of no hyperparameter")
     if "budget" in made:
         made["budget"] = _budget(made["budget"], source, f"{where}.budget")
     trial: Trial = converted(made, Trial, source, where)
@@ -161,15 +170,17 @@ def trial_of(raw: Mapping[str, Any], source: str, where: str) -> Trial:
 
 
 def _budget(value: Any, source: str, where: str) -> dict[str, Any] | None:
-    """The fields of a Budget: numbers up to 10 are ratios, larger ones bytes."""
+    """The fields of a Budget: numbers are read as on the command line, floats up to 10 as ratios."""
     if value in (NONE, None):
         return None
     if value in ("unlimited", -1):
         return {"nbytes": UNLIMITED}
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    # What rounds to 0 below is none: the text of a ratio has 12 digits.
+    if not (isinstance(value, str) or (is_number and round(value, 12) > 0)):
         fail(source, where, f"{value!r} is no budget: write 0.6, '60%', '8GiB' or 'unlimited'")
     if not isinstance(value, str):
-        value = f"{int(value)}B" if value > 10 else f"{value:.12f}"
+        value = str(int(value)) if isinstance(value, int) or value > 10 else f"{value:.12f}"
     try:
         found = one_budget(value, "a list")
     except TensortideError as error:
@@ -200,6 +211,13 @@ def check_keys(table: Mapping[str, Any], kind: type[msgspec.Struct], source: str
     for key in table:
         if key not in known:
             fail(source, where, f"there is no key {key!r}{near(key, known)}")
+
+
+def check_finite(table: Mapping[str, Any], source: str, where: str) -> None:
+    """Raise RequestError for a value that is no number of anything."""
+    for key, value in table.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            fail(source, f"{where}.{key}", f"{value} is no number of anything")
 
 
 def converted(table: Mapping[str, Any], kind: Any, source: str, where: str) -> Any:

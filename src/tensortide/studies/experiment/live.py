@@ -9,19 +9,18 @@ from typing import TYPE_CHECKING
 from tensortide.plans.model import Plan
 from tensortide.plans.remat.choice import decision
 from tensortide.replays.remat import Simulator
+from tensortide.studies.experiment.captures import requested, step_for
 from tensortide.studies.experiment.results import Repetition
-from tensortide.studies.experiment.ways import Asked, Told, batch_of, in_recorded_order, plan_of, requested
+from tensortide.studies.experiment.ways import Asked, Ended, Told, batch_of, in_recorded_order, plan_of
 from tensortide.targets.opening import settings_of, step_of
-from tensortide.targets.recordings import recorded_step
 
 if TYPE_CHECKING:
     from tensortide.run.budget import Budget
     from tensortide.run.program import Program
 
 
-def live(asked: Asked, say: Told, dropped: Callable[[], None]) -> int | None:
-    """Run the repetitions, and tell each: those that do not count to ``dropped``. Returns the number of samples of a
-    step, if it is known.
+def live(asked: Asked, say: Told, dropped: Callable[[], None]) -> Ended:
+    """Run the repetitions, and tell each: those that do not count to ``dropped``.
 
     Raises BudgetInfeasible where a step does not fit.
     """
@@ -46,7 +45,7 @@ def live(asked: Asked, say: Told, dropped: Callable[[], None]) -> int | None:
         if trial.save_log:
             logged(program, _budgets(asked)(), asked.log)
     usual = {one.name: one.default for one in inspect.signature(workload.function).parameters.values()}
-    return batch_of({**usual, **settings})
+    return Ended(batch_of({**usual, **settings}))
 
 
 def _unlimited(asked: Asked, program: Program) -> Callable[[], Repetition]:
@@ -95,7 +94,7 @@ def _budgets(asked: Asked) -> Callable[[], Budget]:
     trial, limit = asked.trial, asked.limit_bytes
     if trial.rival is None and not isinstance(decision(trial.policy), Plan):
         return lambda: Budget(limit, trial.policy, device=trial.device)
-    recording = recorded_step(trial.workload, requested(trial, measure=True))
+    recording = step_for(trial, asked.capture, measure=True)
     simulator = Simulator(recording, device=trial.device or "")
     elsewhere = max(0, (asked.baseline_bytes or 0) - simulator.baseline_bytes)
     plan = plan_of(asked, simulator, max(1, limit - elsewhere))

@@ -12,6 +12,7 @@ from typing import Annotated
 import msgspec
 
 from tensortide.errors import RequestError
+from tensortide.executors import LOCAL
 from tensortide.progress import Say, silent
 from tensortide.request import Arg, Opt, Request
 from tensortide.studies.experiment.checks import check
@@ -51,6 +52,13 @@ class TrialsRequest(Request):
     jobs: Annotated[
         int | None, Opt("Trials that run at once (default: as the file says, else 1).", least=1, common=True)
     ] = None
+    cluster: Annotated[
+        str | None,
+        Opt(
+            f"Ray cluster to run them on: its address (HOST:PORT, auto), or {LOCAL} (default: as the file says).",
+            value="ADDRESS",
+        ),
+    ] = None
     retry_failed: Annotated[bool, Opt("Repeat the trials that have failed, and keep the others.", common=True)] = False
 
     def experiment(self) -> Experiment:
@@ -59,7 +67,8 @@ class TrialsRequest(Request):
         trials = found.trials if not self.only else with_baselines([one for one in found.trials if self._wants(one)])
         if not trials:
             raise RequestError(f"no trial is called {' or '.join(self.only) or 'anything'}: --dry-run lists them")
-        return msgspec.structs.replace(found, trials=trials, jobs=self.jobs or found.jobs)
+        jobs, cluster = self.jobs or found.jobs, self.cluster or found.cluster
+        return msgspec.structs.replace(found, trials=trials, jobs=jobs, cluster=cluster)
 
     def _wants(self, trial: Trial) -> bool:
         return any(fnmatch.fnmatchcase(f"{trial.workload}/{trial.policy}", pattern) for pattern in self.only)
@@ -71,6 +80,8 @@ def answer(
     """The outcome of each trial; with ``dry_run`` those that are known. ``draw`` writes a page meanwhile."""
     experiment = asked.experiment()
     folder = asked.out or Path(experiment.out)
+    if folder.is_file():
+        raise RequestError(f"the results go to {folder}, which is a file: give --out the name of a folder")
     for note in experiment.notes:
         LOG.info("%s", note)
     check(experiment, str(asked.target))

@@ -24,7 +24,8 @@ FORMAT = Format("trials", "tensortide trials", (1,), RequestError, "give --out a
 
 
 class Repetition(msgspec.Struct, frozen=True, kw_only=True):
-    """One repetition: the times of its steps, their peak, and under a budget what eviction did in a step."""
+    """One repetition: the times of its steps, their peak, and under a budget what eviction did in a step; of a
+    simulation where its durations of ops are from."""
 
     times_ns: tuple[int, ...]
     peak_bytes: Annotated[int, Show("Peak")]
@@ -34,6 +35,7 @@ class Repetition(msgspec.Struct, frozen=True, kw_only=True):
     base_ns: Annotated[int | None, Show("ops of the program")] = None
     recomputation_ns: Annotated[int | None, Show("recomputation")] = None
     search_ns: Annotated[int | None, Show("making room")] = None
+    durations: Annotated[str, Show("durations of ops")] = ""
 
     @property
     def step_ns(self) -> Annotated[int, Show("Step")]:
@@ -46,7 +48,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
 
     ``process_peak_bytes``: the most memory that its process had, as its parent saw it; ``process_start_bytes``: that
     before the first repetition. ``exit_status``: that of its error. ``experiment``: digest of all trials of the
-    experiment that it was run for.
+    experiment that it was run for. ``step``: of a simulated baseline the digest of its step, by ``digest_of``.
     """
 
     trial: Trial
@@ -62,6 +64,7 @@ class Outcome(msgspec.Struct, frozen=True, kw_only=True):
     began: str = ""
     took_s: Annotated[float, Show("took")] = 0.0
     experiment: str = ""
+    step: str = ""
 
     @property
     def is_answer(self) -> bool:
@@ -84,6 +87,10 @@ class ResultFile:
 
     def __init__(self, folder: Path) -> None:
         self._file = FinishedFile(folder / RESULTS, FORMAT, Outcome, "outcome", sync=True)
+        self._numbers: dict[str, int] = {}
+        for known in self._file.results:
+            key, _, number = known.partition("#")
+            self._numbers[key] = max(int(number or 0), self._numbers.get(key, 0))
 
     def latest(self) -> dict[str, Outcome]:
         """The last result of each trial, by its key."""
@@ -91,9 +98,8 @@ class ResultFile:
 
     def add(self, key: str, outcome: Outcome) -> None:
         """Keep the result of a trial, on the disk. Raises OutputError."""
-        parts = [known.partition("#") for known in self._file.results]
-        numbers = [int(again or 0) for known, _, again in parts if known == key]
-        self._file.add(f"{key}#{max(numbers) + 1}" if numbers else key, outcome)
+        number = self._numbers[key] = self._numbers.get(key, -1) + 1
+        self._file.add(f"{key}#{number}" if number else key, outcome)
 
     def close(self) -> None:
         """Release the file."""

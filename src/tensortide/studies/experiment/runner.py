@@ -7,6 +7,8 @@ import logging
 import os
 import subprocess
 import threading
+import time
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
@@ -18,12 +20,13 @@ import msgspec
 
 from tensortide.errors import ExitStatus, OutputError
 from tensortide.executors import Where, run_all
+from tensortide.graph.file import SUFFIX
 from tensortide.progress import Say, silent
 from tensortide.shown import Shown
 from tensortide.studies.experiment.grammar import Experiment
 from tensortide.studies.experiment.results import Outcome, ResultFile, Status
 from tensortide.studies.experiment.summary import Line, lines
-from tensortide.studies.experiment.supervise import none_left, running, silent_beat, supervise
+from tensortide.studies.experiment.supervise import Supervisor, silent_beat
 from tensortide.studies.experiment.trials import NONE, Trial
 from tensortide.studies.experiment.ways import Asked
 from tensortide.timing.lock import only_one
@@ -33,7 +36,9 @@ WIDE = 160
 """Most characters of a reason in a line."""
 PAGE_S = 5.0
 """Seconds from one page to the next, at the least."""
-_LOGS = "logs"
+PAGE_SHARE = 0.04
+"""Most of the time of a processor that pages take: those of 10,000 trials take a second, beside live ones."""
+_LOGS, _CAPTURES = "logs", "captures"
 Drawn = Callable[["Conducted"], None]
 """Writes the page of an experiment, which need not have ended."""
 
@@ -48,7 +53,8 @@ class Conducted(Shown):
     folder: Path
     trials: Mapping[str, Trial]
     outcomes: Mapping[str, Outcome]
-    states: Mapping[str, str] = field(default_factory=dict)
+    states: Mapping[str, int] = field(default_factory=dict)
+    """Repetitions that have ended of each trial that runs."""
 
     @property
     def lines(self) -> list[Line]:
@@ -69,12 +75,16 @@ class Conducted(Shown):
     @property
     def summary(self) -> str:
         """Count the trials by how they ended, in a line."""
-        counts = [(status, sum(one.status == status for one in self.own)) for status in get_args(Status)]
-        parts = [f"{count} {status}" for status, count in counts if count]
-        begun = sum(key in self.states for key in self.trials if key not in self.outcomes)
-        left = len(self.trials) - len(self.own) - begun
-        parts += [f"{begun} running"] * (begun > 0) + [f"{left} not run"] * (left > 0)
-        return f"{len(self.trials)} trials: " + ", ".join(parts)
+        begun = sum(key in self.trials and key not in self.outcomes for key in self.states)
+        return _summed(len(self.trials), Counter(one.status for one in self.own), begun)
+
+
+def _summed(trials: int, ended: Mapping[Status, int], begun: int) -> str:
+    """Count ``trials`` by how they ended, in a line; ``begun`` of them run."""
+    parts = [f"{count} {status}" for status in get_args(Status) if (count := ended.get(status, 0))]
+    left = trials - sum(ended.values()) - begun
+    parts += [f"{begun} running"] * (begun > 0) + [f"{left} not run"] * (left > 0)
+    return f"{trials} trials: " + ", ".join(parts)
 
 
 @dataclass
@@ -89,18 +99,18 @@ class _Run:
     draw: Drawn
     say: Say
     digest: str
+    supervisor: Supervisor = field(default_factory=Supervisor)
     stopped: bool = False
     changed: threading.Event = field(default_factory=threading.Event)
+    ended: Counter[Status] = field(default_factory=Counter)
+    """The trials that have an outcome, counted as they end: each is told in a line."""
 
-    @property
-    def counts(self) -> tuple[int, int]:
-        """The number of trials that have a result, and that of all."""
-        return sum(key in self.outcomes for key in self.trials), len(self.trials)
+    def __post_init__(self) -> None:
+        self.ended.update(self.outcomes[key].status for key in self.trials if key in self.outcomes)
 
     def made(self) -> Conducted:
         """All so far."""
-        states = {key: f"running, {count} done" if count else "running" for key, count in {**running}.items()}
-        return Conducted(self.experiment, self.folder, self.trials, self.outcomes, states)
+        return Conducted(self.experiment, self.folder, self.trials, self.outcomes, {**self.supervisor.running})
 
     def wave(self, keys: Iterable[str]) -> None:
         """Run the trials called ``keys`` whose baselines are known, where they need them, and keep each that ends."""
@@ -108,7 +118,8 @@ class _Run:
         ready = [(key, one) for key, one in asked if one is not None]
         where = Where(self.experiment.jobs, kind="threads", cluster=self.experiment.cluster, retries=0)
         beat = self.beat if where.cluster is None else silent_beat
-        work = partial(_run_one, logs=self.folder.resolve() / _LOGS, folder=Path.cwd(), beat=beat)
+        logs = self.folder.resolve() / _LOGS
+        work = partial(_run_one, supervisor=self.supervisor, logs=logs, folder=Path.cwd(), beat=beat)
         for index, outcome in run_all(work, ready, where, lambda: self.stopped):
             self._ended(ready[index][0], outcome)
 
@@ -124,13 +135,21 @@ class _Run:
             return None
         else:
             nbytes = trial.budget.bytes_of(peak or 0)
-        log = self.folder.resolve() / _LOGS / f"{key}.log"
-        return Asked(trial=trial, budget_bytes=nbytes, baseline_bytes=peak, log=str(log) if trial.save_log else "")
+        folder = self.folder.resolve()
+        return Asked(
+            trial=trial,
+            budget_bytes=nbytes,
+            baseline_bytes=peak,
+            step="" if base is None else base.step,
+            capture=str(folder / _CAPTURES / f"{trial.baseline.key}{SUFFIX}"),
+            log=str(folder / _LOGS / f"{key}.log") if trial.save_log else "",
+        )
 
     def _failed_with(self, key: str, trial: Trial, base: Outcome | None) -> None:
         reason = "a ratio needs the peak of its baseline, which " + ("did not run" if base is None else "failed")
         ends = ExitStatus.CANNOT if base is None else base.exit_status
         self.outcomes[key] = Outcome(trial=trial, status="failed", reason=reason, exit_status=int(ends))
+        self.ended["failed"] += 1
         LOG.warning("%s: %s", trial.name, reason)
 
     def _ended(self, key: str, outcome: Outcome) -> None:
@@ -138,6 +157,7 @@ class _Run:
         outcome = msgspec.structs.replace(outcome, experiment=self.digest)
         self.results.add(key, outcome)
         self.outcomes[key] = outcome
+        self.ended[outcome.status] += 1
         if outcome.status != "ok":
             more = "" if outcome.is_answer else f" (more in {self.folder / _LOGS / key}.txt)"
             LOG.warning("%s: %s: %s%s", self.trials[key].name, outcome.status, shorten(outcome.reason, WIDE), more)
@@ -146,9 +166,11 @@ class _Run:
 
     def beat(self) -> None:
         """Say what has ended and which trial has run longest; the page follows."""
-        first = next(((key, count) for key, count in {**running}.items() if key in self.trials), None)
-        done = "" if first is None or not first[1] else f", {first[1]} done"
-        self.say(self.made().summary + ("" if first is None else f"; {self.trials[first[0]].name}{done}"))
+        now = [(key, count) for key, count in {**self.supervisor.running}.items() if key not in self.outcomes]
+        text = _summed(len(self.trials), self.ended, len(now))
+        for key, count in now[:1]:
+            text += f"; {self.trials[key].name}" + (f", {count} done" if count else "")
+        self.say(text)
         self.changed.set()
 
     @contextlib.contextmanager
@@ -159,8 +181,9 @@ class _Run:
         def follow() -> None:
             while self.changed.wait() and not over.is_set():
                 self.changed.clear()
+                began = time.thread_time()
                 self.page()
-                over.wait(PAGE_S)
+                over.wait(max(PAGE_S, (time.thread_time() - began) / PAGE_SHARE))
 
         thread = threading.Thread(target=follow, daemon=True)
         self.page()
@@ -181,9 +204,11 @@ class _Run:
             LOG.warning("%s", error)
 
 
-def _run_one(one: tuple[str, Asked], *, logs: Path, folder: Path, beat: Callable[[], None]) -> Outcome:
+def _run_one(
+    one: tuple[str, Asked], *, supervisor: Supervisor, logs: Path, folder: Path, beat: Callable[[], None]
+) -> Outcome:
     """Run a trial as the caller would, perhaps on another machine."""
-    return supervise(one[1], logs / f"{one[0]}.txt", folder, beat)
+    return supervisor.run(one[1], logs / f"{one[0]}.txt", folder, beat)
 
 
 def conduct(
@@ -207,11 +232,16 @@ def conduct(
         trials = {trial.key: trial for trial in experiment.trials}
         run = _Run(experiment, folder, trials, results, outcomes, draw, say, experiment.digest)
         try:
-            with run.pages(), none_left():
+            with run.pages(), run.supervisor:
                 run.wave(key for key, trial in trials.items() if trial.policy == NONE)
                 run.wave(key for key, trial in trials.items() if trial.policy != NONE)
         except KeyboardInterrupt:
-            LOG.info("results of %d of %d trials are kept in %s: the same command runs the others", *run.counts, folder)
+            LOG.info(
+                "results of %d of %d trials are kept in %s: the same command runs the others",
+                run.ended.total(),
+                len(trials),
+                folder,
+            )
             raise
         return Conducted(experiment, folder, trials, run.outcomes)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import statistics
 from collections.abc import Mapping, Sequence
 from typing import Annotated, TypeAlias
@@ -31,9 +32,10 @@ def medians(values: Sequence[float], seed: int = SEED) -> np.ndarray[tuple[int],
     return found
 
 
-def interval(values: Sequence[float], base: Sequence[float] = (1.0,)) -> Ends:
+@functools.cache
+def interval(values: tuple[float, ...], base: tuple[float, ...] = (1.0,)) -> Ends:
     """The ends of the interval of the median of ``values`` by that of ``base``, each drawn by itself (percentile
-    bootstrap); None if both are single."""
+    bootstrap); None if both are single. A page that is drawn again draws no samples again."""
     if max(len(values), len(base)) < 2:
         return None, None
     low, high = np.percentile(medians(values) / medians(base, SEED + 1), (2.5, 97.5))
@@ -72,11 +74,12 @@ class Line(msgspec.Struct, frozen=True, kw_only=True):
     reason: Annotated[str, Show("reason", data=True)] = ""
 
 
-def lines(trials: Mapping[str, Trial], outcomes: Mapping[str, Outcome], states: Mapping[str, str]) -> list[Line]:
-    """A line for each of ``trials``, which are given by key; ``states`` are those of trials without an outcome."""
+def lines(trials: Mapping[str, Trial], outcomes: Mapping[str, Outcome], states: Mapping[str, int]) -> list[Line]:
+    """A line for each of ``trials``, which are given by key; ``states`` has those that run, with the number of their
+    repetitions that have ended."""
     names = told_apart([*trials.values()])
     return [
-        _line(key, trial, name, outcomes, states.get(key, "waiting"))
+        _line(key, trial, name, outcomes, states.get(key))
         for (key, trial), name in zip(trials.items(), names, strict=True)
     ]
 
@@ -87,37 +90,50 @@ def common(trials: Sequence[Trial]) -> dict[str, Scalar]:
     return {name: value for name, value in first.items() if all(trial.set.get(name) == value for trial in trials)}
 
 
-def told_apart(trials: Sequence[Trial]) -> list[str]:
-    """The workload of each trial, with the settings that not all of them have, and other keys in which they differ."""
-    same, found = common(trials), []
+def told_apart(trials: Sequence[Trial]) -> list[tuple[str, str]]:
+    """The workload of each trial, with the settings that not all of them have, and its policy: each with other keys in
+    which trials differ, those that are about the policy with that."""
+    same = common(trials)
     alike: dict[tuple[str, str], list[Trial]] = {}
     for trial in trials:
         alike.setdefault((trial.mode, trial.policy), []).append(trial)
     others = [
         name for name in _OTHERS if any(len({getattr(each, name) for each in group}) > 1 for group in alike.values())
     ]
-    for trial in trials:
-        settings = {name: value for name, value in trial.set.items() if name not in same}
-        keys = {name: value for name in others if (value := getattr(trial, name)) != _USUAL[name]}
-        found.append(" ".join([trial.workload, *(f"{name}={value}" for name, value in {**settings, **keys}.items())]))
-    return found
+
+    def with_keys(word: str, settings: Mapping[str, Scalar], trial: Trial, names: Sequence[str]) -> str:
+        keys = {name: value for name in names if (value := getattr(trial, name)) != _USUAL[name]}
+        return " ".join([word, *(f"{name}={value}" for name, value in {**settings, **keys}.items())])
+
+    ways, steps = ([name for name in others if (name in _WAYS) == is_way] for is_way in (True, False))
+    return [
+        (
+            with_keys(trial.workload, {k: v for k, v in trial.set.items() if k not in same}, trial, steps),
+            with_keys(trial.policy, {}, trial, ways),
+        )
+        for trial in trials
+    ]
 
 
 _USUAL = {field.name: field.default for field in msgspec.structs.fields(Trial)}
-_OTHERS = ("seed", "threads", "device", "steps", "deallocation", "limit", "machine", "measure", "search")
-"""Keys that a table has no column for."""
+_COLUMNS = ("workload", "set", "mode", "policy", "budget", "timeout", "retries")
+"""Keys that a table has columns for, and those that do not decide the result."""
+_OTHERS = tuple(name for name in _USUAL if name not in _COLUMNS)
+_WAYS = ("deallocation", "limit", "search")
+"""Keys of the way to run a step: its ways are compared in one picture."""
 
 
-def _line(key: str, trial: Trial, name: str, outcomes: Mapping[str, Outcome], state: str) -> Line:
+def _line(key: str, trial: Trial, name: tuple[str, str], outcomes: Mapping[str, Outcome], done: int | None) -> Line:
     found, base = outcomes.get(key), outcomes.get(trial.baseline.key)
     line = Line(
         trial=trial,
         key=key,
-        status=state if found is None else found.status,
-        workload=name,
+        status=found.status if found is not None else "waiting" if done is None else "running",
+        repetitions=done or 0,
+        workload=name[0],
         settings=" ".join(f"{each}={value}" for each, value in trial.set.items()),
         mode=trial.mode,
-        policy=trial.policy,
+        policy=name[1],
         budget=trial.budget_text,
         ratio_share=_ratio(trial, found, base),
         reason="" if found is None else found.reason,
@@ -127,11 +143,11 @@ def _line(key: str, trial: Trial, name: str, outcomes: Mapping[str, Outcome], st
 
 def _measured(line: Line, found: Outcome, base: Outcome | None) -> Line:
     """The line with the statistics of repetitions, and against those of the baseline."""
-    values, last = [float(one.step_ns) for one in found.repetitions], found.repetitions[-1]
+    values, last = tuple(float(one.step_ns) for one in found.repetitions), found.repetitions[-1]
     middle, ends = statistics.median(values), interval(values)
-    of_base = [float(one.step_ns) for one in base.repetitions] if base is not None and base.status == "ok" else []
+    of_base = tuple(float(one.step_ns) for one in base.repetitions) if base is not None and base.status == "ok" else ()
     usual = statistics.median(of_base) if of_base else 0
-    slower = interval(values, of_base) if usual and line.policy != NONE else (None, None)
+    slower = interval(values, of_base) if usual and line.trial.policy != NONE else (None, None)
     return msgspec.structs.replace(
         line,
         repetitions=len(values),

@@ -2,24 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import hashlib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple, TypeAlias
 
 import msgspec
 from msgspec import Meta
 
-from tensortide.errors import PlanError
+from tensortide.errors import PlanError, TensortideError
+from tensortide.importers.door import recognize
 from tensortide.plans.remat.policies import POLICIES, policy
-from tensortide.python_object import is_path, names_object, near
+from tensortide.python_object import file_of, is_path, names_object, near
+from tensortide.recorder.script import find_script
 from tensortide.replays.remat.simulation import UNLIMITED, Deallocation
 from tensortide.studies.remat.budgets import Budget
+from tensortide.timing.durations import beside
 from tensortide.units import format_bytes
 
 Scalar: TypeAlias = bool | int | float | str
 Positive: TypeAlias = Annotated[int, Meta(ge=1)]
 Seconds: TypeAlias = Annotated[float, Meta(gt=0)]
+Seed: TypeAlias = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 Mode: TypeAlias = Literal["simulated", "live"]
 NONE = "none"
 """The policy of ordinary steps: the baseline of all others."""
@@ -63,7 +69,7 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
     dropped: Annotated[int, Meta(ge=0, description="Live: repetitions before these that do not count.")] = 0
     steps: Annotated[int, Meta(ge=1, description="Live: steps that a repetition measures, after two to warm up.")] = 3
     seed: Annotated[
-        int | None,
+        Seed | None,
         Meta(description="Live: seed of PyTorch's generators before each build; a list makes several inputs."),
     ] = 0
     threads: Annotated[Positive | None, Meta(description="Live: threads per op (default: PyTorch's).")] = None
@@ -135,12 +141,31 @@ class Trial(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
         """Hexadecimal digest of all that decides the result: the trial, and the files that it names, as they are when
         it is first asked for: one that is edited later does not part trials from their baselines."""
         digest = hashlib.sha256(self.content)
-        words = (self.workload, *self.workload.split(), self.policy, self.machine or "")
-        paths = [Path(part) for text in words for part in (text, text.rpartition(":")[0])]
-        for path in dict.fromkeys(paths):
+        for path in dict.fromkeys(self._paths()):
             if path.is_file():
                 digest.update(path.read_bytes())
         return digest.hexdigest()[:12]
+
+    def _paths(self) -> Iterator[Path]:
+        """Yield the files that the trial may name, there or not: a saved step has its durations beside it, and may be
+        a folder."""
+        for text in (self.workload, *self.workload.split(), self.policy, self.machine or ""):
+            yield from (Path(text), Path(text.rpartition(":")[0]))
+        yield from filter(None, map(file_of, self._modules()))
+        folder = Path(self.workload)
+        yield beside(folder)
+        if folder.is_dir():
+            with contextlib.suppress(TensortideError):  # the trial will tell
+                yield from sorted(folder.rglob("*")) if recognize(folder) is not None else ()
+
+    def _modules(self) -> Iterator[str]:
+        """Yield the modules that the trial names."""
+        for text in filter(names_object, (self.workload, self.policy)):
+            yield text.rpartition(":")[0]
+        with contextlib.suppress(TensortideError):  # the trial will tell
+            script = find_script(self.workload)
+            if script is not None and script.kind == "module":
+                yield from (script.target, f"{script.target}.__main__")
 
     @property
     def step(self) -> str:

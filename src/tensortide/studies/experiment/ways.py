@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -16,6 +16,7 @@ from tensortide.plans.under_budget.sequence import evaluate, sequence_of, with_e
 from tensortide.replays.remat import Simulator
 from tensortide.replays.remat.simulation import UNLIMITED
 from tensortide.replays.remat.simulator import least_bytes
+from tensortide.studies.experiment.captures import digest_of, simulator_for
 from tensortide.studies.experiment.results import Repetition
 from tensortide.studies.experiment.trials import NONE, Trial
 from tensortide.studies.planning.known import per_block
@@ -25,8 +26,6 @@ from tensortide.studies.planning.problem import Problem
 from tensortide.studies.remat.budgeted import of_plan
 from tensortide.studies.remat.comparison import optimum_plan
 from tensortide.studies.remat.subject import Subject
-from tensortide.targets.recordings import recorded_step
-from tensortide.targets.requests import CaptureRequest, TimedRequest, TimesRequest
 from tensortide.units import format_bytes
 
 Told: TypeAlias = Callable[[Repetition], None]
@@ -36,12 +35,16 @@ _BATCH = ("batch", "batch_size", "bs")
 
 
 class Asked(msgspec.Struct, frozen=True, kw_only=True):
-    """A trial to run: its budget in bytes, the peak of its baseline if that is known, and the file of its log."""
+    """A trial to run: its budget in bytes, the peak of its baseline and the digest of that one's step if they are
+    known, and its files: of the captured step, of its log, and of what it prints."""
 
     trial: Trial
     budget_bytes: int | None = None
     baseline_bytes: int | None = None
+    step: str = ""
+    capture: str = ""
     log: str = ""
+    printed: str = ""
 
     @property
     def limit_bytes(self) -> int:
@@ -49,33 +52,34 @@ class Asked(msgspec.Struct, frozen=True, kw_only=True):
         return UNLIMITED if self.budget_bytes is None else self.budget_bytes
 
 
+class Ended(NamedTuple):
+    """A trial that ran: the number of samples of a step, if it is known, and of a simulated baseline the digest of the
+    step."""
+
+    batch: int | None
+    step: str = ""
+
+
 def batch_of(settings: Mapping[str, Any]) -> int | None:
     """The number of samples of a step with these hyperparameters; None if none of them says so."""
     return next((settings[name] for name in _BATCH if isinstance(settings.get(name), int)), None)
 
 
-def requested(trial: Trial, *, measure: bool) -> TimedRequest:
-    """The step of the trial, with times of its ops."""
-    machines = () if trial.machine is None else (trial.machine,)
-    settings = tuple(f"{name}={value}" for name, value in trial.set.items())
-    capture = CaptureRequest(set=settings, device=trial.device, machines=machines)
-    return TimedRequest(capture=capture, times=TimesRequest(measure=measure))
-
-
 # -- simulated --------------------------------------------------------------------------------------
 
 
-def simulated(asked: Asked, say: Told) -> int | None:
-    """Play the step, and tell the only repetition. Returns the number of samples of a step, if it is known.
+def simulated(asked: Asked, say: Told) -> Ended:
+    """Play the step, and tell the only repetition.
 
     Raises BudgetInfeasible where the step does not fit.
     """
     trial = asked.trial
-    recording = recorded_step(trial.workload, requested(trial, measure=trial.measure))
-    simulator = Simulator(recording, deallocation=trial.deallocation, device=trial.device or "")
-    schedule = simulator.schedule
+    simulator = simulator_for(trial, asked.capture, asked.step)
+    schedule, step = simulator.schedule, ""
+    repetition: Callable[..., Repetition] = partial(Repetition, durations=simulator.recording.source)
     if trial.policy == NONE:
-        say(Repetition(times_ns=(schedule.model_ns,), peak_bytes=simulator.baseline_bytes))
+        say(repetition(times_ns=(schedule.model_ns,), peak_bytes=simulator.baseline_bytes))
+        step = digest_of(simulator.recording.graph, simulator.recording.durations_ns)
     elif (plan := plan_of(asked, simulator, asked.limit_bytes)) is not None:
         run = of_plan(simulator, plan, trial.policy, budget_bytes=asked.budget_bytes)
         if run.outcome != "ok" and trial.has_limit:
@@ -83,7 +87,7 @@ def simulated(asked: Asked, say: Told) -> int | None:
             raise BudgetInfeasible(f"the plan needs {peak}, more than the budget of {budget}")
         counts = {"evictions": sum(count for count, _ in run.evicted.values()), "recomputations": len(run.recomputed)}
         times = {"base_ns": schedule.model_ns, "recomputation_ns": run.clock_ns - schedule.model_ns}
-        say(Repetition(times_ns=(run.clock_ns,), peak_bytes=run.peak_bytes, **counts, **times))
+        say(repetition(times_ns=(run.clock_ns,), peak_bytes=run.peak_bytes, **counts, **times))
     else:
         found = simulator.run(trial.policy, asked.limit_bytes, overhead_limit=trial.limit)
         if found.status != "ok":
@@ -93,8 +97,8 @@ def simulated(asked: Asked, say: Told) -> int | None:
             raise BudgetInfeasible({"oom": f"out of memory: {short}", "thrash": over}[found.status])
         counts = {name: getattr(found, name) for name in ("evictions", "recomputations", "evaluations")}
         times = {"base_ns": schedule.model_ns, "recomputation_ns": found.remat_ns}
-        say(Repetition(times_ns=(found.clock_ns,), peak_bytes=found.peak_bytes, **counts, **times))
-    return batch_of(recording.graph.meta.hyperparameters)
+        say(repetition(times_ns=(found.clock_ns,), peak_bytes=found.peak_bytes, **counts, **times))
+    return Ended(batch_of(simulator.recording.graph.meta.hyperparameters), step)
 
 
 # -- plans ------------------------------------------------------------------------------------------

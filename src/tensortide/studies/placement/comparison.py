@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import hashlib
 import itertools
 import math
 import statistics
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Protocol
@@ -20,8 +22,10 @@ from tensortide.errors import PlacementError, RequestError
 from tensortide.executors import Where, run_all
 from tensortide.executors.request import WorkerRequest
 from tensortide.graph.model import Graph
+from tensortide.placements.genes import OnDevices, text_of
 from tensortide.placements.graphs import Cluster, PlaceOptions, ready
 from tensortide.placements.graphs.placed_step import EVALUATIONS
+from tensortide.placements.partitions.workload import is_workload
 from tensortide.placements.search import COMPARED, Search, algorithm
 from tensortide.placements.search.problem import Problem
 from tensortide.progress import Say, silent
@@ -32,6 +36,7 @@ from tensortide.studies.placement.config import read_config
 from tensortide.studies.placement.configured import subject_of
 from tensortide.studies.placement.measured import NS
 from tensortide.studies.placement.placed import is_net
+from tensortide.studies.placement.placed_workload import WorkloadSubject, workload_problem
 from tensortide.studies.placement.request import BUDGET, ClusterRequest, NetRequest
 from tensortide.studies.placement.steps import StepRequest, captured
 from tensortide.timing.json_file import read_json
@@ -43,14 +48,14 @@ FORMAT = Format(
 
 
 class Subject(Protocol):
-    """A placement that is searched: of a network (``placed_net.NetSubject``) or a captured step."""
+    """A placement that is searched: of a network (``placed_net.NetSubject``), a workload, or a captured step."""
 
     @property
     def problem(self) -> Problem:
         """The problem that algorithms search. Raises TensortideError if no placement can fit."""
 
-    def placement(self, genes: Sequence[int]) -> tuple[int, ...]:
-        """The device of each layer or unit, for a placement of the problem's genes."""
+    def placement(self, genes: Sequence[int]) -> tuple[OnDevices, ...]:
+        """The device of each layer or unit, or those that share it, for a placement of the problem's genes."""
 
 
 @dataclass(frozen=True)
@@ -66,14 +71,14 @@ class StepSubject:
         """The problem of its units."""
         return ready(self.graph, self.cluster, self.options).problem
 
-    def placement(self, genes: Sequence[int]) -> tuple[int, ...]:
+    def placement(self, genes: Sequence[int]) -> tuple[OnDevices, ...]:
         """The device of each unit."""
         return tuple(genes)
 
 
 @dataclass(frozen=True)
 class Contender:
-    """An algorithm with options; ``label`` is its name and the options that differ from others."""
+    """A search of a comparison; ``label`` tells it from the others (``labelled``)."""
 
     label: str
     search: Search
@@ -81,13 +86,14 @@ class Contender:
 
 @dataclass(frozen=True)
 class Task:
-    """One search of a comparison."""
+    """One search of a comparison; ``singles``: it is given every single device before."""
 
     problem: str
     subject: Subject
     contender: Contender
     budget: int
     seed: int
+    singles: bool = True
 
 
 class FinishedSearch(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,13 +111,13 @@ class FinishedSearch(msgspec.Struct, frozen=True, kw_only=True):
     evaluations: Annotated[int, Show("Simulated")]
     proposals: Annotated[int, Show("Proposed")]
     cpu_s: Annotated[float, Show("CPU time")]
-    placement: tuple[int, ...]
+    placement: tuple[OnDevices, ...]
     history: tuple[tuple[int, float], ...]
 
     @property
     def devices(self) -> Annotated[str, Show("Placement", "code")]:
-        """The placement as text."""
-        return " ".join(map(str, self.placement))
+        """The placement as text: a ``+`` between devices that share a layer."""
+        return text_of(self.placement)
 
 
 @dataclass(frozen=True)
@@ -135,8 +141,8 @@ class SeedRuns:
     cpu_s: Annotated[float, Show("CPU time", at_width=120)]
 
     def progress(self) -> dict[int, list[float]]:
-        """The best score of each seed, ms, by the placements proposed so far: from 1 % of them on, as all algorithms
-        try single devices before, the slowest placements of all."""
+        """The best score of each seed, ms, by the placements proposed so far: from 1 % of them on, as
+        single devices are tried before, the slowest placements of all."""
         last = max(one.proposals for one in self.outcomes)
         first = max(1, last // 100)
         later = {moment for one in self.outcomes for moment, _ in one.history if moment > first}
@@ -157,11 +163,21 @@ def contenders(names: Sequence[str], grid: Sequence[str] = ()) -> tuple[Contende
         if not equals:
             raise PlacementError(f"options to compare are written name=value,value, not {text!r}.")
         axes.append([(name.strip(), value.strip()) for value in values.split(",")])
+    found = [algorithm(name, dict(each)) for name in names for each in itertools.product(*axes)]
+    return labelled(found, {name for axis in axes for name, _ in axis})
+
+
+def labelled(searches: Sequence[Search], named: Collection[str] = ()) -> tuple[Contender, ...]:
+    """Label each different search by its algorithm, the options ``named``, and those in which others of it differ."""
     found = []
-    for name in names:
-        for combination in itertools.product(*axes):
-            label = " ".join([name, *(f"{key}={value}" for key, value in combination)])
-            found.append(Contender(label, algorithm(name, dict(combination))))
+    for search in dict.fromkeys(searches):
+        others = [one for one in searches if one.name == search.name]
+        label = search.name
+        for option in dataclasses.fields(search):
+            value = getattr(search, option.name)
+            if option.name in named or any(getattr(one, option.name) != value for one in others):
+                label += f" {option.name}={str(value).removesuffix('.0')}"
+        found.append(Contender(label, search))
     return tuple(found)
 
 
@@ -198,14 +214,14 @@ def _carried_out(tasks: Sequence[Task], number: int) -> FinishedSearch:
     """Search task ``number`` of ``tasks``, which travel to a worker once."""
     task = tasks[number]
     problem = task.subject.problem
-    found = task.contender.search.search(problem, task.budget, task.seed)
+    found = task.contender.search.search(problem, task.budget, task.seed, singles=task.singles)
     return FinishedSearch(
         problem=task.problem,
         algorithm=task.contender.label,
         seed=task.seed,
         score_ms=found.score_ms,
         fits=found.over_bytes <= 0,
-        bound_ms=found.bound_ms if found.proved else problem.bounds().best_ms,
+        bound_ms=found.bound_ms,
         evaluations=found.evaluations,
         proposals=found.proposals,
         cpu_s=found.cpu_s,
@@ -215,7 +231,7 @@ def _carried_out(tasks: Sequence[Task], number: int) -> FinishedSearch:
 
 
 def _key(task: Task) -> str:
-    parts = (task.subject.problem.digest, repr(task.contender.search), task.budget, task.seed)
+    parts = (task.subject.problem.digest, repr(task.contender.search), task.budget, task.seed, task.singles)
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
 
 
@@ -247,7 +263,10 @@ class PlaceCompareRequest(Request):
 
     problems: Annotated[
         tuple[str, ...],
-        Arg("Networks or captured steps, on --machine; or configuration files, which name their own."),
+        Arg(
+            "Networks or captured steps, on --machine; or configuration files and workloads of dnn-partitioning, which "
+            "name their own."
+        ),
     ]
     algorithms: Annotated[
         str | None,
@@ -285,28 +304,41 @@ class PlaceCompareRequest(Request):
         """The searches of every problem, algorithm and seed. Raises RequestError for options of another kind of
         problem, and for ``--shard auto``, which searches itself."""
         names = self.algorithms.split(",") if self.algorithms else COMPARED
-        for name, subject, own in [self._problem(target, say) for target in self.problems]:
-            found = (own,) if own and not self.algorithms else contenders(names, self.grid)
+        groups: dict[tuple[str, str], tuple[str, Subject, list[Search]]] = {}
+        for target in self.problems:
+            name, subject, own = self._problem(target, say)
+            searches = groups.setdefault((name, subject.problem.digest), (target, subject, []))[2]
+            searches += [] if own is None else [own]
+        problems = Counter(name for name, _ in groups)
+        for (name, _), (target, subject, own_ones) in groups.items():
+            title = name if problems[name] == 1 else f"{name} ({target})"
+            # A configuration says itself whether single devices are in the first generation, as ``place run`` has it.
+            singles = not own_ones
+            found = labelled(own_ones) if own_ones and not self.algorithms else contenders(names, self.grid)
             most = self.budget or (EVALUATIONS if isinstance(subject, StepSubject) else BUDGET)
             for each in found:
-                yield from (Task(name, subject, each, most, seed) for seed in range(self.seeds))
+                yield from (Task(title, subject, each, most, seed, singles) for seed in range(self.seeds))
 
-    def _problem(self, target: str, say: Say) -> tuple[str, Subject, Contender | None]:
-        """The problem that ``target`` means, and the algorithm where it is a configuration."""
+    def _problem(self, target: str, say: Say) -> tuple[str, Subject, Search | None]:
+        """The problem that ``target`` means, and the search where it is a configuration."""
+        path = Path(target)
+        if is_workload(path):
+            alone = all(is_workload(Path(each)) for each in self.problems)
+            problem = workload_problem(path, *((self.cluster,) if alone else ()), self.net, self.step)
+            return problem.workload.name, WorkloadSubject(problem), None
         if not is_net(target, self.net, self.step):
             return *self._step(target, say), None
-        path = Path(target)
         if "optimizer" not in read_json(path, dict[str, msgspec.Raw], "a network or a configuration"):
             subject = self.net.subject(path, self.cluster)
             batch = subject.net.batch(subject.settings.batch_size)
             return f"{path.stem} on {subject.cluster.name}, batch {batch:,}", subject, None
         config = read_config(path)
-        subject, search = subject_of(config), config.arguments.search()
+        subject = subject_of(config)
         settings = subject.settings
         several = f", {settings.batches} batches" if settings.batches > 1 else ""
         rates = f"p {settings.comp_penalization:g}, q {settings.comm_penalization:g}"
         name = f"{config.net.stem} on {subject.cluster.name}{several}, {rates}"
-        return name, subject, Contender(search.name, search)
+        return name, subject, config.arguments.search()
 
     def _step(self, target: str, say: Say) -> tuple[str, StepSubject]:
         if self.step.has_shards_found:

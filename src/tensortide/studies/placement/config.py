@@ -21,8 +21,9 @@ from tensortide.timing.paleo.nets import names_like
 
 
 class Benchmark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """Timing of real batches: how many, and how many of the first are dropped. ``device_map`` is from numbers of
-    devices to those of PyTorch. What is trained is the network of the file, whatever ``model_type`` calls it."""
+    """Timing of real batches: how many, and how many of the first are left out of the mean. ``device_map`` is from
+    numbers of devices to those of PyTorch. What is trained is the network of the file, whatever ``model_type`` calls
+    it."""
 
     model_type: str = "resnet"
     batches: Annotated[int, msgspec.Meta(ge=1)] = 50
@@ -31,6 +32,13 @@ class Benchmark(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     device_map: dict[str, Any] | None = None
     gpu_memory_limit: float | None = None
     verbose: bool | int = False
+
+    @property
+    def timed(self) -> str:
+        """The batches whose mean time counts."""
+        first = self.drop_batches + 1
+        counted = f"batch {first}" if first == self.batches else f"batches {first} to {self.batches}"
+        return f"the mean of {counted}: batches {self.batches}, drop_batches {self.drop_batches}"
 
 
 class _File(msgspec.Struct, frozen=True, kw_only=True):
@@ -57,6 +65,7 @@ class Config:
     device_graph: Path
     optimizer: str
     arguments: Arguments
+    benchmark: Benchmark | None
     folder: Path | None
     benchmark_solution: bool
     plot_event_trace: bool
@@ -66,7 +75,7 @@ class Config:
     @property
     def measures(self) -> bool:
         """True if the file asks for real measurements."""
-        return self.benchmark_solution or self.arguments.benchmarking_function is not None
+        return self.benchmark_solution or self.benchmark is not None
 
 
 @reader
@@ -87,10 +96,7 @@ def read_config(path: Path) -> Config:
         file.optimizer_args, [field.encode_name for field in msgspec.structs.fields(kind)], "optimizer_args"
     )
     arguments: Arguments = source.converted(file.optimizer_args, kind)
-    if isinstance(arguments.benchmarking_function, dict):
-        known = [field.name for field in msgspec.structs.fields(Benchmark)]
-        source.check_keys(arguments.benchmarking_function, known, "benchmarking_function")
-        source.converted(arguments.benchmarking_function, Benchmark)
+    benchmark = None if arguments.benchmarking_function is None else source.benchmark(arguments.benchmarking_function)
     for keys, reason in arguments.contradictions():
         fault = f"{' and '.join(keys)} contradict each other" if len(keys) > 1 else keys[0]
         source.fail(keys[0], f"{fault}: {reason}", keys[1:])
@@ -100,6 +106,7 @@ def read_config(path: Path) -> Config:
         device_graph=source.found("device_graph_path", file.device_graph_path),
         optimizer=file.optimizer,
         arguments=arguments,
+        benchmark=benchmark,
         folder=None if file.log_dir is None else Path(file.log_dir).expanduser(),
         benchmark_solution=file.benchmark_solution,
         plot_event_trace=file.plot_event_trace,
@@ -142,6 +149,16 @@ class _Source:
         except msgspec.ValidationError as error:
             key = re.search(r"`\$\.([\w]+)", str(error))
             self.fail(key[1] if key else "", str(error))
+
+    def benchmark(self, given: dict[str, Any]) -> Benchmark:
+        """The measuring function. Raises PlacementError where no batch is left to time, too."""
+        self.check_keys(given, [field.name for field in msgspec.structs.fields(Benchmark)], "benchmarking_function")
+        made: Benchmark = self.converted(given, Benchmark)
+        if made.drop_batches >= made.batches:
+            key = "drop_batches" if "drop_batches" in given else "benchmarking_function"
+            reason = f"drop_batches {made.drop_batches} of batches {made.batches} leave none to time"
+            self.fail(key, f"drop_batches and batches of benchmarking_function contradict each other: {reason}")
+        return made
 
     def found(self, key: str, name: str) -> Path:
         """The file that ``name`` means: in the working directory, the folder of the configuration or one above it."""

@@ -11,6 +11,7 @@ from typing import Annotated
 from tensortide.errors import PlacementError
 from tensortide.executors import cores
 from tensortide.placements import ACCURATE, COMPAT, Settings, load_cluster, read_net
+from tensortide.placements.genes import OnDevices
 from tensortide.placements.search import Budget, SearchResult
 from tensortide.placements.search import Search as Algorithm
 from tensortide.placements.search.genetic import Genetic
@@ -75,22 +76,23 @@ class ConfiguredRequest(Request):
 @dataclass(frozen=True)
 class ConfiguredRun:
     """A run of a configuration. ``second``: its continuation with measured times, and ``measured`` the log of that;
-    ``processors``: the log of those, if it asks for one."""
+    ``processors``: the log of those, if it asks for one; ``timed``: the batches whose mean a measured time is."""
 
     config: Config
     placed: PlacedNet
     second: SearchResult | None = None
     measured: MeasuredProblem | None = None
     processors: Processors | None = None
+    timed: str = ""
 
     @property
-    def times(self) -> dict[tuple[int, ...], float | None]:
+    def times(self) -> dict[tuple[OnDevices, ...], float | None]:
         """The measured time of each placement, ms; None where memory did not suffice."""
         return {} if self.measured is None else dict(self.measured.log)
 
     @property
-    def fastest(self) -> tuple[int, ...] | None:
-        """The device of each layer in the placement that was fastest in measurements."""
+    def fastest(self) -> tuple[OnDevices, ...] | None:
+        """The device or devices of each layer in the placement that was fastest in measurements."""
         known = {layers: ms for layers, ms in self.times.items() if ms is not None}
         return min(known, key=known.__getitem__, default=None)
 
@@ -184,10 +186,11 @@ def answer(asked: ConfiguredRequest, search: Search = UNWATCHED) -> tuple[Config
     """Run the configuration, until the search is stopped; and the folder of its artefacts, of which the file to resume
     from is written. Raises as ``run_config`` and ``ConfiguredRequest.read``."""
     config, folder = asked.read()
-    measure = asked.by
+    measure, timed = asked.by, ""
     if asked.measure:
         subject = subject_of(config)
         measure = measure_of(config, subject.net, subject.devices or subject.cluster.placeable, BATCH_SIZE)
+        timed = "" if config.benchmark is None else config.benchmark.timed
     done = run_config(
         config,
         budget=Budget(asked.budget or UNLIMITED),
@@ -197,4 +200,4 @@ def answer(asked: ConfiguredRequest, search: Search = UNWATCHED) -> tuple[Config
         checkpoint=folder / "search.state",
         measure=measure,
     )
-    return done, folder
+    return dataclasses.replace(done, timed=timed), folder

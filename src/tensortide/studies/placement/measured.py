@@ -13,12 +13,14 @@ from tensortide.differences import relative
 from tensortide.errors import PlacementError
 from tensortide.placements import Bounds
 from tensortide.placements.digest import digest_of
+from tensortide.placements.genes import OnDevices, Sharing
 from tensortide.placements.search.problem import Floats, OnDevicesOf, Placements
 from tensortide.shown import Show
 from tensortide.studies.placement.placed_net import NetSubject
 
-Measure: TypeAlias = Callable[[dict[str, int]], "float | None"]
-"""The time of one batch, ms, with each layer on its device; None where memory does not suffice."""
+Measure: TypeAlias = Callable[[dict[str, OnDevices]], "float | None"]
+"""The time of one batch, ms, with each layer on its device, or on those that share it; None where memory does not
+suffice."""
 NS = 1e6
 """Nanoseconds of a millisecond."""
 OUT_OF_MEMORY_MS = 1e9
@@ -58,7 +60,7 @@ class MeasuredProblem(OnDevicesOf):
         )
         self.work, self.memory, self.activations = problem.work, problem.memory, problem.activations
         self.copies = problem.copies
-        self.log: list[tuple[tuple[int, ...], float | None]] = []
+        self.log: list[tuple[tuple[OnDevices, ...], float | None]] = []
 
     @property
     def digest(self) -> str:
@@ -70,6 +72,11 @@ class MeasuredProblem(OnDevicesOf):
         times = [self._timed(row) for row in placements]
         scores = np.array([OUT_OF_MEMORY_MS if ms is None else ms for ms in times])
         return scores, np.array([float(ms is None) for ms in times])
+
+    @property
+    def sharing(self) -> Sharing | None:
+        base = self.base.sharing
+        return base and base._replace(bounds=self.bounds())
 
     def bounds(self) -> Bounds:
         """Return no bounds: a real machine may beat any prediction."""

@@ -4,11 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-import msgspec
-
 from tensortide.errors import PlacementError
 from tensortide.placements import Net
-from tensortide.studies.placement.config import Benchmark, Config
+from tensortide.placements.genes import OnDevices
+from tensortide.studies.placement.config import Config
 from tensortide.studies.placement.measured import Measure
 
 GB = 1e9
@@ -19,19 +18,18 @@ def measure_of(config: Config, net: Net, devices: Sequence[int], batch: int) -> 
     with layers that cannot be trained, and for devices that this machine lacks."""
     from tensortide.profile.net_benchmark import batch_ms, check_trains, torch_device
 
-    given = config.arguments.benchmarking_function
-    if given is None:
+    asked = config.benchmark
+    if asked is None:
         raise PlacementError(
             f"{config.path} has no benchmarking_function, which --measure follows: add it, or give --by."
         )
-    asked = msgspec.convert(given, Benchmark)
     check_trains(net)
     names = {number: str(name) for number, name in (asked.device_map or {}).items()}
     for device in devices:
         torch_device(device, names)
     limit = None if asked.gpu_memory_limit is None else asked.gpu_memory_limit * GB
 
-    def measured(placement: dict[str, int]) -> float | None:
+    def measured(placement: dict[str, OnDevices]) -> float | None:
         return batch_ms(
             net,
             placement,

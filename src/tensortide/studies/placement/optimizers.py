@@ -130,7 +130,7 @@ class SwarmArguments(Arguments, kw_only=True, frozen=True):
 
 
 class GeneticArguments(Arguments, kw_only=True, frozen=True):
-    """Arguments of the genetic search. ``mutation_sharding_rate`` above 0 is refused: placements share no layer."""
+    """Arguments of the genetic search."""
 
     SOLUTION = "ga_solution.json"
     KIND = Genetic
@@ -139,7 +139,7 @@ class GeneticArguments(Arguments, kw_only=True, frozen=True):
     mutation_rate: float = 0.05
     crossover_rate: float = 0.8
     crossover_type: str = "one-point"
-    mutation_sharding_rate: float = 0.0
+    sharing_rate: float = msgspec.field(default=0.2, name="mutation_sharding_rate")
     parents: Literal["rank", "tournament"] = msgspec.field(default="rank", name="parent_selection_mechanism")
     ranking: Literal["linear", "exponential"] = msgspec.field(default="linear", name="parent_selection_function")
     tournament_size: int = 10
@@ -174,8 +174,6 @@ class GeneticArguments(Arguments, kw_only=True, frozen=True):
             yield ("tournament_size", "population_size"), "a tournament has more entrants than there are"
         if _cuts(self.crossover_type) is None:
             yield ("crossover_type",), f"{self.crossover_type!r} is not uniform, one-point or K-point"
-        if self.mutation_sharding_rate > 0:
-            yield ("mutation_sharding_rate",), "searches place each layer on one device: set it to 0"
 
 
 SLOWEST, FASTEST = 0.002, 100

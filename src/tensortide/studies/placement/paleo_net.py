@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Literal
@@ -10,11 +11,22 @@ from typing import Annotated, Literal
 from tensortide.errors import RequestError
 from tensortide.request import Arg, Opt, Request
 from tensortide.shown import Show
+from tensortide.studies.placement.placed_workload import refuse_workload
 from tensortide.timing import paleo
 from tensortide.timing.paleo.scaling import NETWORK, WORKERS
 from tensortide.timing.paleo.step import DEVICE, PLATFORM
 
 NS = 1e6
+MOST = 10**9
+"""Most workers that can be asked for."""
+
+
+def _workers(text: str) -> tuple[int, ...]:
+    """Read numbers of workers, and sort them. Raises RequestError for anything else."""
+    parts = [part.strip() for part in text.split(",")]
+    if not all(re.fullmatch(r"\d{1,10}", part, re.ASCII) and 0 < int(part) <= MOST for part in parts):
+        raise RequestError(f"--workers takes numbers from 1 to {MOST:,}, as in 1,3,256, not {text!r}")
+    return tuple(sorted({int(part) for part in parts}))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +47,10 @@ class PaleoRequest(Request):
         int | None,
         Opt("Examples of a worker, with strong scaling of all (default: the network's).", least=1, common=True),
     ] = None
+    workers: Annotated[
+        Sequence[int],
+        Opt("Numbers of workers, such as 1,3,256 (default: powers of 2 to 128).", read=_workers, value="NUMBERS"),
+    ] = WORKERS
     scaling: Annotated[Literal["weak", "strong"], Opt("Batch of each worker fixed (weak), or that of all.")] = "weak"
     overlap: Annotated[bool, Opt("Let computing and moving data overlap in each layer.")] = False
 
@@ -44,7 +60,7 @@ class PaleoLayer:
     """One layer: its output, weights and times."""
 
     layer: Annotated[str, Show("Layer", "code")]
-    kind: Annotated[str, Show("Kind")]
+    kind: Annotated[str, Show("Kind", at_width=96)]
     output: Annotated[str, Show("Output", "code")]
     parameters: Annotated[int, Show("Parameters", zero="")]
     forward_ns: Annotated[float, Show("Forward", zero="")]
@@ -117,10 +133,14 @@ class PaleoNet:
 def answer(asked: PaleoRequest) -> PaleoNet:
     """The predictions. Raises TensortideError for a file that is no network, a name that Paleo does not have, and
     options that a net whose layers are split does not take."""
+    refuse_workload(asked.net)
     net = paleo.read(asked.net)
     if net.split:
-        if asked.overlap or asked.scaling != "weak":
-            raise RequestError(f"{asked.net} splits its layers over workers: --overlap and --scaling are of other nets")
+        if asked.overlap or asked.scaling != "weak" or asked.workers != WORKERS:
+            raise RequestError(
+                f"{asked.net} splits its layers over workers that it names: --overlap, --scaling and --workers are of "
+                "other nets"
+            )
         split = paleo.hybrid(net, asked.device, asked.network, batch=asked.batch, platform=asked.platform)
         return PaleoNet(asked, net, None, None, split)
     step = paleo.step(net, asked.device, batch=asked.batch, platform=asked.platform, overlap=asked.overlap)
@@ -128,7 +148,7 @@ def answer(asked: PaleoRequest) -> PaleoNet:
         net,
         asked.device,
         asked.network,
-        workers=WORKERS,
+        workers=asked.workers,
         batch=asked.batch,
         mode=asked.scaling,
         platform=asked.platform,

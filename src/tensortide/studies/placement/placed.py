@@ -14,7 +14,6 @@ from tensortide.placements import write_assignment
 from tensortide.placements.graphs import PlacedStep, placed, played, ready
 from tensortide.placements.graphs.auto_shards import AutoSharded, auto_shards
 from tensortide.placements.graphs.placed_step import EVALUATIONS
-from tensortide.placements.partitions import PartitionProblem, read_workload
 from tensortide.placements.partitions.workload import is_workload, split_text
 from tensortide.placements.search import SearchResult
 from tensortide.plans import save_plan
@@ -22,7 +21,7 @@ from tensortide.progress import UNWATCHED, Search
 from tensortide.request import Arg, Opt, Request, Rule, exclusive, options
 from tensortide.shown import Shown
 from tensortide.studies.placement.placed_net import PlacedNet, place
-from tensortide.studies.placement.placed_workload import PlacedWorkload
+from tensortide.studies.placement.placed_workload import PlacedWorkload, workload_problem
 from tensortide.studies.placement.request import BUDGET, ClusterRequest, NetRequest, SearchRequest
 from tensortide.studies.placement.result import ResultRequest
 from tensortide.studies.placement.steps import AUTO, StepRequest
@@ -195,9 +194,7 @@ def place_and_run(asked: PlaceRequest) -> Placed:
 
 
 def _workload(asked: PlaceRequest, search: Search) -> Placed:
-    for one in (one for request in (asked.cluster, asked.net, asked.step, asked.result) for one in request.given()):
-        raise RequestError(f"{asked.target} is a workload, which names its devices: {one.name} goes with other targets")
-    problem = PartitionProblem(read_workload(asked.target))
+    problem = workload_problem(Path(asked.target), asked.cluster, asked.net, asked.step, asked.result)
     found = PlacedWorkload(problem, asked.search.kind, asked.search.found(problem, BUDGET, search))
     wrote = asked.search.wrote(found.found)
     if asked.out is not None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from tensortide.errors import NothingFits, PlacementError
 from tensortide.placements import Cluster, Net, NetProblem, Settings, Simulation, simulate
+from tensortide.placements.genes import OnDevices
 from tensortide.placements.nets.assignments import Gene
 from tensortide.placements.search import Search, SearchResult
 from tensortide.placements.search.groups import base_of, grouped
@@ -54,13 +55,13 @@ class NetSubject:
         """The problem that is searched: by groups, if there are any."""
         return grouped(self.by_layers, self.groups)
 
-    def placement(self, genes: Sequence[int]) -> tuple[int, ...]:
-        """The device of each layer, for a placement of the genes of ``problem``."""
-        base, (_, group_of) = self.by_layers, base_of(self.problem)
-        return tuple(map(int, base.where[np.array(genes)[group_of[base.place]]]))
+    def placement(self, genes: Sequence[int]) -> tuple[OnDevices, ...]:
+        """The device of each layer, or those that share it, for a placement of the genes of ``problem``."""
+        _, group_of = base_of(self.problem)
+        return self.by_layers.on_devices(np.array(genes)[group_of].tolist())
 
     def run(self, placement: Sequence[Gene]) -> Simulation:
-        """Simulate ``placement``, a device for each layer; over-use costs what it costs in the search."""
+        """Simulate ``placement``, a device or several for each layer; over-use costs what it costs in the search."""
         factor = self.settings.memory_penalization_factor
         settings = replace(self.settings, memory_penalization_factor=1.0 if factor is None else factor)
         return simulate(self.net, self.cluster, placement, settings)
@@ -90,14 +91,19 @@ class PlacedNet:
         with the penalty of over-use."""
         return self.found.gap_share if self.run.fits else None
 
-    @property
-    def placement(self) -> tuple[int, ...]:
-        """The device of each layer, in topological order."""
-        return self.run.placement
+    @functools.cached_property
+    def placement(self) -> tuple[OnDevices, ...]:
+        """The device of each layer in topological order, or the devices that share it."""
+        return self.subject.placement(self.found.placement)
 
     @property
-    def assignment(self) -> dict[str, int]:
-        """The device of each layer by name."""
+    def shared(self) -> Annotated[int, Show("Layers that devices share")]:
+        """The number of layers in shards."""
+        return sum(isinstance(one, tuple) for one in self.placement)
+
+    @property
+    def assignment(self) -> dict[str, OnDevices]:
+        """The device or devices of each layer by name."""
         return dict(zip(self.subject.net.order, self.placement, strict=True))
 
 

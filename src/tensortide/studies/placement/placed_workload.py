@@ -3,16 +3,45 @@
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 import numpy as np
 
+from tensortide.errors import RequestError
 from tensortide.placements.partitions.problem import PartitionProblem
+from tensortide.placements.partitions.workload import is_workload, read_workload
 from tensortide.placements.search import Search, SearchResult
+from tensortide.request import Request
 from tensortide.shown import Show
 
 NS = 1e6
+
+
+def refuse_workload(path: Path) -> None:
+    """Raise RequestError if ``path`` is a workload, of verbs that take networks of layers alone."""
+    if is_workload(path):
+        raise RequestError(f"{path} is a workload of dnn-partitioning: tensortide place and place compare take it")
+
+
+def workload_problem(path: Path, *others: Request) -> PartitionProblem:
+    """The problem of a workload. Raises RequestError for an option of ``others``, which go with other targets."""
+    for one in (one for request in others for one in request.given()):
+        raise RequestError(f"{path} is a workload, which names its devices: {one.name} goes with other targets")
+    return PartitionProblem(read_workload(path))
+
+
+@dataclass(frozen=True)
+class WorkloadSubject:
+    """A workload whose splits are searched."""
+
+    problem: PartitionProblem
+
+    def placement(self, genes: Sequence[int]) -> tuple[int, ...]:
+        """The device of each node, for a placement of the problem's genes."""
+        return self.problem.on_devices(genes)
 
 
 @dataclass(frozen=True)
@@ -37,7 +66,7 @@ class PlacedWorkload:
     @property
     def nodes(self) -> tuple[int, ...]:
         """The device of each node, in the order of the file."""
-        return tuple(self.found.placement[gene] for gene in self.problem.place.tolist())
+        return self.problem.on_devices(self.found.placement)
 
     @functools.cached_property
     def devices(self) -> tuple[DeviceLoad, ...]:

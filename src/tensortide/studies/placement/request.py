@@ -16,9 +16,11 @@ from tensortide.placements.search import Search as Algorithm
 from tensortide.placements.search.options import parsed
 from tensortide.placements.search.session import Progress
 from tensortide.placements.search.starts import search_starts
+from tensortide.placements.simulator.settings import LEAST_SHARE
 from tensortide.progress import Search
 from tensortide.request import Opt, Request, exclusive, needs
 from tensortide.studies.placement.placed_net import NetSubject
+from tensortide.studies.placement.placed_workload import refuse_workload
 from tensortide.targets.machines import cluster_in, is_file, machines_of, row_named, say_unused_tiers, say_wiring
 from tensortide.targets.requests import LinkRatesRequest
 from tensortide.timelines.machines import split
@@ -100,8 +102,10 @@ class NetRequest(Request):
     optimizer: Annotated[
         Literal["sgd", "momentum", "adam"] | None, Opt("Optimizer whose state and update count (default: sgd).")
     ] = None
-    utilization: Annotated[float, Opt("Share of its peak rate that a device attains.", above=0, most=1)] = 1.0
-    link_utilization: Annotated[float, Opt("Share of its bandwidth that a link attains.", above=0, most=1)] = 1.0
+    utilization: Annotated[float, Opt("Share of its peak rate that a device attains.", least=LEAST_SHARE, most=1)] = 1.0
+    link_utilization: Annotated[
+        float, Opt("Share of its bandwidth that a link attains.", least=LEAST_SHARE, most=1)
+    ] = 1.0
     memory_share: Annotated[float, Opt("Share of each device's memory to use.", above=0, most=1)] = 1.0
     devices: Annotated[
         str | None, Opt("Devices to use, by name or number: gpu0,gpu1 (default: all).", value="NAMES")
@@ -136,6 +140,7 @@ class NetRequest(Request):
 
     def subject(self, net: Path, cluster: ClusterRequest) -> NetSubject:
         """Read the network and the cluster. Raises RequestError without a cluster."""
+        refuse_workload(net)
         graph, read = cluster.read("a network"), read_net(net)
         names = None if self.devices is None else self.devices.split(",")
         devices = None if names is None else tuple(graph.device_number(each.strip()) for each in names)

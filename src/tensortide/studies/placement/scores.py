@@ -53,12 +53,21 @@ class ScoreRequest(Request):
 
 @dataclass(frozen=True)
 class Scored:
-    """A placement of a file. ``extra`` names are of no layer; ``missing`` layers keep the device of the net."""
+    """A placement of a file, ``given`` for the layers of the net, and its run."""
 
     path: Annotated[Path, Show("Placement", "path", fold=True)]
     run: Simulation
-    extra: Annotated[int, Show("Unknown names", zero="-", at_width=110)]
-    missing: Annotated[int, Show("Missing layers", zero="-", at_width=110)]
+    given: Assignment
+
+    @property
+    def extra(self) -> Annotated[int, Show("Unknown names", zero="-", at_width=110)]:
+        """The number of its names that are of no layer."""
+        return len(self.given.extra)
+
+    @property
+    def missing(self) -> Annotated[int, Show("Missing layers", zero="-", at_width=110)]:
+        """The number of layers that it lacks, which keep the device of the net."""
+        return len(self.given.missing)
 
 
 def score_all(
@@ -82,19 +91,16 @@ def score_all(
         runs[number] = some
         say(f"{min(len(runs) * _TASK, len(read)):,} of {len(read):,} placements")
     ordered = (run for number in sorted(runs) for run in runs[number])
-    return tuple(
-        Scored(path, run, len(one.extra), len(one.missing)) for path, run, one in zip(files, ordered, read, strict=True)
-    )
+    return tuple(Scored(*one) for one in zip(files, ordered, read, strict=True))
 
 
 def _runs(subject: NetSubject, placements: Sequence[Sequence[Gene]]) -> list[Simulation]:
     return [subject.run(devices) for devices in placements]
 
 
-def write_all(scores: Sequence[Scored], folder: Path) -> list[Path]:
-    """Write each placement into ``folder`` as a map from layer to device, under the name of its file."""
-    runs = {folder / one.path.name: one.run for one in scores}
-    maps = {path: assignment_text(run.net, run.placement, run.cluster) for path, run in runs.items()}
+def write_all(subject: NetSubject, scores: Sequence[Scored], folder: Path) -> list[Path]:
+    """Write each placement of ``subject`` into ``folder`` as a map from layer to device, under the name of its file."""
+    maps = {folder / one.path.name: assignment_text(subject.net, one.given, subject.cluster) for one in scores}
     return [*write_files(maps)]
 
 

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Annotated
 
 from tensortide.errors import PlacementError
+from tensortide.placements import Net
 from tensortide.python_object import load_object
 from tensortide.request import Arg, Opt, Request, either
 from tensortide.studies.placement.measured import Measure, Validation, validated
@@ -58,10 +59,11 @@ class ValidateRequest(Request):
 
 def answer(asked: ValidateRequest) -> Validation:
     """The comparison. Raises PlacementError where a time is missing, or cannot be compared."""
-    scores = score_all(asked.settings.subject(asked.net, asked.cluster), asked.placements)
+    subject = asked.settings.subject(asked.net, asked.cluster)
+    scores = score_all(subject, asked.placements)
     names = [one.path.name for one in scores]
     predicted = [one.run.makespan for one in scores]
-    measured = _read(asked.times, names) if asked.times is not None else _measured(asked.by, scores)
+    measured = _read(asked.times, names) if asked.times is not None else _measured(asked.by, subject.net, scores)
     return validated([*zip(names, predicted, measured, strict=True)])
 
 
@@ -72,7 +74,8 @@ def _read(times: Path, names: Sequence[str]) -> list[float | None]:
     return [known[name] for name in names]
 
 
-def _measured(by: Measure | None, scores: Sequence[Scored]) -> Iterator[float | None]:
+def _measured(by: Measure | None, net: Net, scores: Sequence[Scored]) -> Iterator[float | None]:
     assert by is not None  # else there are times
     for one in scores:
-        yield by(dict(zip(one.run.net.order, one.run.placement, strict=True)))
+        devices = (of if len(of) > 1 else of[0] for of in one.given.devices)
+        yield by(dict(zip(net.order, devices, strict=True)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import msgspec
@@ -45,7 +46,8 @@ def compared(asked: PlanRequest, step: Recording, device: str, budget_bytes: int
 
 def device_of(asked: PlanRequest, budget_bytes: int | None) -> ClusterDevice:
     """The machine of G10's authors with the tiers of the cluster file that is given, or with the links and capacities
-    that are given for the tiers to offload to. Raises RequestError for both."""
+    that are given for the tiers to offload to: the host has no room if it is none of them. Raises RequestError for
+    both."""
     machine = asked.step.capture.machine
     device = None if machine is None else device_in(machine)
     if device is not None and device.tiers:
@@ -53,5 +55,7 @@ def device_of(asked: PlanRequest, budget_bytes: int | None) -> ClusterDevice:
             raise RequestError(f"--policies play with the tiers of {machine}: leave out --offload")
         return msgspec.structs.replace(device, capacity_bytes=budget_bytes)
     given = {link.name: link for link in asked.planner.tiers.links}
+    if given and "host" not in given:
+        given["host"] = replace(AUTHORS.tiers[0].link, capacity_bytes=0)
     tiers = tuple(tier._replace(link=given.get(tier.link.name, tier.link)) for tier in AUTHORS.tiers)
     return msgspec.structs.replace(AUTHORS, capacity_bytes=budget_bytes, tiers=tiers)

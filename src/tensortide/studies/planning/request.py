@@ -150,8 +150,7 @@ class PlanRequest(Request):
     budget: Annotated[
         Budget | Literal["auto"] | None,
         Opt(
-            "Memory that the step may take: 8GiB, 60% (of its peak without a budget), or auto (what is free). "
-            "tensortide run takes 60% of the device's memory.",
+            "Memory that the step may take: 8GiB, 60% (of its peak without a budget), or auto (what is free).",
             read=partial(budget_or_auto, many="tensortide plan frontier"),
             common=True,
         ),

@@ -11,7 +11,7 @@ import msgspec
 
 from tensortide.errors import PlanError, TensortideError
 from tensortide.replays.remat.simulation import UNLIMITED
-from tensortide.units import parse_bytes
+from tensortide.units import LONGEST, lost_unit, parse_bytes
 
 _RATIO = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(%?)", re.ASCII)
 _STEP = Fraction(1, 10)
@@ -19,6 +19,7 @@ _MOST_RATIO = 10
 _MOST = 1000
 _HOW = "write ratios of the peak (1.0:0.1 or 0.9,0.5 or 80%), sizes (8GiB), ranges with a step (8GiB:2GiB:1GiB)"
 
+_HOW_ONE = "write a size (8GiB), or a part of the peak (60% or 0.6)"
 
 AUTO: Final = "auto"
 """The budget of what is free on the device."""
@@ -52,16 +53,24 @@ def budgets(text: str) -> tuple[Budget, ...]:
 
 
 def one_budget(value: str | int, many: str) -> Budget:
-    """The budget that a text gives; a number of more than two digits is in bytes. ``many`` names the verb that takes
-    several. Raises PlanError for several, and for anything else."""
+    """The budget that a text gives; a whole number above 1 is in bytes, unless so few that its unit was lost. ``many``
+    names the verb that takes several. Raises PlanError for several, and for anything else."""
     if isinstance(value, int):
         return Budget(nbytes=value)
-    if value.strip().isdecimal() and len(value.strip()) > 2:
-        return Budget(nbytes=int(value), text=value)
+    if "," not in value and ":" not in value:
+        return msgspec.structs.replace(_budget(*_single(value.strip())), text=value)
     found = budgets(value)
     if len(found) != 1:
         raise PlanError(f"{value!r} are {len(found)} budgets: one run has one; {many} takes many")
     return msgspec.structs.replace(found[0], text=value)
+
+
+def _single(text: str) -> tuple[Fraction, bool]:
+    if re.fullmatch(rf"[0-9]{{1,{LONGEST}}}", text) and (nbytes := int(text)) > 1:
+        if problem := lost_unit(text, nbytes, share=True):
+            raise PlanError(f"a budget of {problem}")
+        text = f"{text}B"
+    return _amount(text, text, _HOW_ONE)
 
 
 def budget_or_auto(value: str | int, many: str) -> Budget | Literal["auto"]:
@@ -106,7 +115,7 @@ def _budget(amount: Fraction, in_bytes: bool) -> Budget:
     return Budget(nbytes=int(amount)) if in_bytes else Budget(ratio=float(amount))
 
 
-def _amount(text: str, part: str) -> tuple[Fraction, bool]:
+def _amount(text: str, part: str, how: str = _HOW) -> tuple[Fraction, bool]:
     """A number above 0, and whether it counts bytes."""
     match = _RATIO.fullmatch(text)
     if match is None:
@@ -114,7 +123,7 @@ def _amount(text: str, part: str) -> tuple[Fraction, bool]:
             amount, in_bytes = Fraction(parse_bytes(text)), True
         except TensortideError:
             where = "" if text == part else f" in {part!r}"
-            raise PlanError(f"{text!r}{where} is no budget: {_HOW}") from None
+            raise PlanError(f"{text!r}{where} is no budget: {how}") from None
     else:
         amount, in_bytes = Fraction(match[1]) / (100 if match[2] else 1), False
     if not amount:

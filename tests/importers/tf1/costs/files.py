@@ -89,10 +89,11 @@ def theirs(reference: Path, name: str) -> Table:
 
 
 @functools.cache
-def step(reference: Path, name: str) -> Imported:
-    """The training step of a graph."""
+def step(reference: Path, name: str, **settings: int) -> Imported:
+    """The training step of a graph, where symbols of its sizes have other values than the file's."""
+    # The ResNet's step is fed by a queue, so it has no op "input".
     bind = {pattern: dims for pattern, dims in CASES.get(name, NOTHING).bind.items() if pattern != "input"}
-    return import_graph(graph_file(reference, name), bind=bind)  # the ResNet's step is fed by a queue
+    return import_graph(graph_file(reference, name), bind=bind, settings=settings)
 
 
 def published(text: str, names: dict[str, str]) -> Expr:

@@ -48,7 +48,9 @@ def test_einsum(equation: str, shapes: list[Shape], out: Shape) -> None:
     }
     terms = left.split(",")
     private = {n for n in sizes if n not in right and sum(n in term for term in terms) == 1}
-    adds = sum(math.prod(sizes[n] for n in term) for term in terms if private & set(term))
+    adds = sum(
+        math.prod(sizes[n] for n in term) - math.prod(sizes[n] for n in term if n not in private) for term in terms
+    )
     work = math.prod(n for name, n in sizes.items() if name not in private)
     contracts = bool(set(sizes) - private - set(right))
     found = cost("Einsum", shapes, [out], equation=equation)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tensortide.graph.handles import Handle
-from tensortide.importers.keras.layers.layer import Layer, LayerError, layer
+from tensortide.importers.keras.layers.layer import Layer, layer
+from tensortide.importers.shapes import ShapeError
 
 
 def _projected(call: Layer, x: Handle, name: str, heads: int, size: int) -> Handle:
@@ -35,7 +36,7 @@ def multi_head(call: Layer) -> list[Handle]:
         heads, shared = call.number("num_query_heads"), call.number("num_key_value_heads")
         size = wide = call.number("head_dim")
     if len(query.shape) != 3 or len(key.shape) != 3:
-        raise LayerError("its inputs do not have samples, tokens and features")
+        raise ShapeError("its inputs do not have samples, tokens and features")
     q = _projected(call, query, "query", heads, size)
     k = _projected(call, key, "key", shared, size)
     v = _projected(call, value, "value", shared, wide)
@@ -46,7 +47,7 @@ def multi_head(call: Layer) -> list[Handle]:
     output = call.config.get("output_shape")
     made = output if isinstance(output, int) else output[-1] if isinstance(output, list) and output else query.shape[-1]
     if not isinstance(made, int):
-        raise LayerError(f"its output_shape is {output!r}")
+        raise ShapeError(f"its output_shape is {output!r}")
     inputs = {"x": mixed, "kernel": call.weight("attention_output.kernel", heads, wide, made)}
     if call.is_true("use_bias", True):
         inputs["bias"] = call.weight("attention_output.bias", made)
@@ -59,7 +60,7 @@ def multi_head(call: Layer) -> list[Handle]:
 def _keyword(call: Layer, name: str) -> Handle:
     found = call.keywords.get(name)
     if not isinstance(found, Handle):
-        raise LayerError(f"it has no {name}")
+        raise ShapeError(f"it has no {name}")
     return found
 
 
@@ -68,7 +69,7 @@ def attention(call: Layer) -> Handle:
     """Attention without projections, of one head."""
     query, *rest = call.inputs
     if not rest:
-        raise LayerError("it takes a query and a value")
+        raise ShapeError("it takes a query and a value")
     value, key = rest[0], rest[-1]
     inputs = {"query": query, "key": key, "value": value}
     if call.kind == "AdditiveAttention" and call.is_true("use_scale", True):

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from tensortide.graph.handles import Handle
-from tensortide.importers.keras.layers.layer import Layer, LayerError, Shape, layer
+from tensortide.importers.keras.layers.layer import Layer, Shape, layer
+from tensortide.importers.shapes import ShapeError, positions, replaced, spread
 
 
 def window_size(n: int, window: int, stride: int, padding: str, dilation: int = 1) -> int:
     """Count the positions of a window along an axis."""
     if stride < 1:
-        raise LayerError(f"its stride is {stride}")
-    if padding in ("same", "causal"):
-        return -(-n // stride)
-    size = (n - (window - 1) * dilation - 1) // stride + 1
+        raise ShapeError(f"its stride is {stride}")
+    size = positions(n, window, stride, dilation, same=padding in ("same", "causal"))
     if size < 0:
-        raise LayerError(f"a window of {window} does not fit a size of {n}")
+        raise ShapeError(f"a window of {window} does not fit a size of {n}")
     return size
 
 
@@ -32,7 +31,7 @@ def _convolved(call: Layer, x: Handle, kernel: Shape, channels: int) -> Shape:
 def _kernel(call: Layer, x: Handle) -> tuple[Shape, int]:
     channel, space = call.layout(x)
     if len(x.shape) < 3:
-        raise LayerError(f"its input has {len(x.shape)} axes")
+        raise ShapeError(f"its input has {len(x.shape)} axes")
     return call.numbers("kernel_size", len(space)), x.shape[channel]
 
 
@@ -46,7 +45,7 @@ def convolution(call: Layer) -> Handle:
     window, seen = _kernel(call, call.x)
     filters, groups = call.number("filters"), call.number("groups", 1)
     if groups < 1 or seen % groups:
-        raise LayerError(f"{seen} channels cannot be {groups} groups")
+        raise ShapeError(f"{seen} channels cannot be {groups} groups")
     inputs = {"x": call.x, "kernel": call.weight("kernel", *window, seen // groups, filters)}
     out = _convolved(call, call.x, window, filters)
     return call.activated(call.op(call.kind, _with_bias(call, inputs, filters), out))
@@ -70,8 +69,7 @@ def separable(call: Layer) -> Handle:
     shape = _convolved(call, call.x, window, seen * multiplier)
     middle = call.op(f"DepthwiseConv{rank}", {"x": call.x, "kernel": kernel}, shape)
     point = call.weight("pointwise_kernel", *(1 for _ in window), seen * multiplier, filters)
-    out = list(shape)
-    out[call.layout(call.x)[0]] = filters
+    out = replaced(shape, call.layout(call.x)[0], filters)
     return call.activated(call.op(f"Conv{rank}", _with_bias(call, {"x": middle, "kernel": point}, filters), out))
 
 
@@ -86,13 +84,38 @@ def transposed(call: Layer) -> Handle:
     more = call.numbers("output_padding", count) if call.config.get("output_padding") is not None else None
     dims, same = list(x.shape), call.config.get("padding", "valid") == "same"
     for i, axis in enumerate(space):
-        extent = (window[i] - 1) * dilations[i] + 1
-        n, stride = x.shape[axis], strides[i]
+        extent, n, stride = (window[i] - 1) * dilations[i] + 1, x.shape[axis], strides[i]
         if more is None:
             dims[axis] = n * stride if same else n * stride + max(extent - stride, 0)
         else:
-            edge = extent // 2 if same else 0
-            dims[axis] = (n - 1) * stride + extent - 2 * edge + more[i]
+            dims[axis] = spread(n, window[i], stride, dilations[i]) - 2 * (extent // 2 if same else 0) + more[i]
     dims[channel] = filters
     inputs = {"x": x, "kernel": call.weight("kernel", *window, filters, seen)}
     return call.activated(call.op(call.kind, _with_bias(call, inputs, filters), dims))
+
+
+@layer("ConvLSTM1D ConvLSTM2D ConvLSTM3D")
+def recurrent(call: Layer) -> list[Handle]:
+    """An LSTM whose products are convolutions of images; that of the state keeps their size."""
+    x, rank = call.x, int(call.kind[-2])
+    if len(x.shape) != rank + 3:
+        raise ShapeError(f"its input has {len(x.shape)} axes; it takes samples, steps, {rank} of space and channels")
+    first = call.config.get("data_format") == "channels_first"
+    space, seen = (x.shape[3:], x.shape[2]) if first else (x.shape[2:-1], x.shape[-1])
+    window, filters = call.numbers("kernel_size", rank), call.number("filters")
+    strides, dilations = call.numbers("strides", rank), call.numbers("dilation_rate", rank)
+    padding = str(call.config.get("padding", "valid"))
+    sizes = tuple(
+        window_size(n, k, stride, padding, dilation)
+        for n, k, stride, dilation in zip(space, window, strides, dilations, strict=True)
+    )
+    inputs = {
+        "x": x,
+        "kernel": call.weight("kernel", *window, seen, 4 * filters),
+        "recurrent_kernel": call.weight("recurrent_kernel", *window, filters, 4 * filters),
+    }
+    state = (x.shape[0], filters, *sizes) if first else (x.shape[0], *sizes, filters)
+    every = (x.shape[0], x.shape[1], *state[1:]) if call.is_true("return_sequences") else state
+    made = call.op("ConvLSTM", _with_bias(call, inputs, 4 * filters), every, sites=sizes)
+    states = [call.op("state", {"x": made}, state) for _ in range(2 * call.is_true("return_state"))]
+    return [made, *states]

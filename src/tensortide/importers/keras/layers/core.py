@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 
 from tensortide.graph.handles import Handle
-from tensortide.importers.keras.layers.layer import Layer, LayerError, layer
+from tensortide.importers.keras.layers.layer import Layer, layer
+from tensortide.importers.shapes import ShapeError
 
 
 @layer("Dense")
@@ -33,7 +34,7 @@ def einsum(call: Layer, x: Handle, equation: str, output: object) -> Handle:
         letters = "".join(chr(0x3B1 + i) for i in range(extra))
         operand, result = operand.replace("...", letters), result.replace("...", letters)
     elif extra:
-        raise LayerError(f"its equation {equation!r} does not fit {len(x.shape)} axes")
+        raise ShapeError(f"its equation {equation!r} does not fit {len(x.shape)} axes")
     sizes = dict(zip(operand, x.shape, strict=True))
     given = [output] if isinstance(output, int) else list(output) if isinstance(output, list | tuple) else []
     for letter, size in zip(reversed(result), reversed(given), strict=False):
@@ -41,7 +42,7 @@ def einsum(call: Layer, x: Handle, equation: str, output: object) -> Handle:
             sizes.setdefault(letter, size)
     missing = [letter for letter in (*kernel, *result) if letter not in sizes]
     if missing:
-        raise LayerError(f"its equation {equation!r} leaves the size of {missing[0]!r} open")
+        raise ShapeError(f"its equation {equation!r} leaves the size of {missing[0]!r} open")
     inputs = {"x": x, "kernel": call.weight("kernel", *(sizes[letter] for letter in kernel))}
     bias = call.config.get("bias_axes")
     if isinstance(bias, str) and bias:
@@ -58,6 +59,37 @@ def embedding(call: Layer) -> Handle:
     """Rows of a table."""
     table = call.weight("embeddings", call.number("input_dim"), call.number("output_dim"))
     return call.op("Embedding", {"indices": call.x, "table": table}, (*call.x.shape, call.number("output_dim")))
+
+
+@layer("ReversibleEmbedding")
+def reversible(call: Layer) -> Handle | list[Handle]:
+    """Rows of a table, or in reverse a product with all of them."""
+    if not call.keywords.get("reverse"):
+        return embedding(call)
+    rows, width = call.number("input_dim"), call.number("output_dim")
+    if call.is_true("tie_weights", True):
+        kernel = call.weight("embeddings", rows, width)
+        return call.op("tied_logits", {"x": call.x, "kernel": kernel}, (*call.x.shape[:-1], rows))
+    return call.op("Dense", {"x": call.x, "kernel": call.weight("reverse_embeddings", width, rows)},
+                   (*call.x.shape[:-1], rows))  # fmt: skip
+
+
+@layer("AutoContrast Equalization ContrastLimitedAdaptiveHistogramEqualization Solarization")
+def image(call: Layer) -> Handle:
+    """Every element of an image changed, by the rest of the image or alone."""
+    return call.op(call.kind, {"x": call.x}, call.x.shape, call.x.dtype)
+
+
+@layer("SpectralNormalization")
+def spectral(call: Layer) -> list[Handle]:
+    """The layer inside, whose kernel is divided by its largest singular value only in training; it is found by the help
+    of a vector with an element for each channel that is made."""
+    if call.apply is None or not isinstance(call.config.get("layer"), dict):
+        raise ShapeError("it has no layer")
+    inner = call.config["layer"].get("config", {})
+    channels = next((inner[name] for name in ("filters", "units", "output_dim") if isinstance(inner.get(name), int)), 0)
+    call.buffer("vector_u", 1, channels)
+    return call.apply(call.config["layer"], f"{call.path}.layer", call.inputs, call.trainable)
 
 
 @layer("Activation")
@@ -83,7 +115,9 @@ def activation_layer(call: Layer) -> Handle:
 @layer(
     "Dropout SpatialDropout1D SpatialDropout2D SpatialDropout3D GaussianDropout GaussianNoise AlphaDropout Identity "
     "ActivityRegularization Masking RandomFlip RandomRotation RandomZoom RandomTranslation RandomContrast "
-    "RandomBrightness RandomHeight RandomWidth"
+    "RandomBrightness RandomHeight RandomWidth RandomColorDegeneration RandomColorJitter RandomElasticTransform "
+    "RandomErasing RandomGaussianBlur RandomGrayscale RandomHue RandomInvert RandomPerspective RandomPosterization "
+    "RandomSaturation RandomSharpness RandomShear RandAugment AugMix CutMix MixUp"
 )
 def nothing(call: Layer) -> Handle:
     """A layer that does nothing in inference."""
@@ -93,9 +127,7 @@ def nothing(call: Layer) -> Handle:
 @layer("BatchNormalization")
 def batch_norm(call: Layer) -> Handle:
     """Normalization with running statistics, folded into a scale and a shift."""
-    axis = call.config.get("axis", -1)
-    if not isinstance(axis, int) or not -len(call.x.shape) <= axis < len(call.x.shape):
-        raise LayerError(f"its axis is {axis!r}")
+    (axis,) = call.axes()
     channels = call.x.shape[axis]
     inputs = {"x": call.x}
     if call.is_true("scale", True):
@@ -109,11 +141,8 @@ def batch_norm(call: Layer) -> Handle:
 @layer("LayerNormalization RMSNormalization GroupNormalization UnitNormalization")
 def norm(call: Layer) -> Handle:
     """Normalization of rows; what is normalized together is ``row`` elements."""
-    shape, axis = call.x.shape, call.config.get("axis", -1)
-    axes = [axis] if isinstance(axis, int) else axis if isinstance(axis, list) else []
-    if not axes or any(not isinstance(a, int) or not -len(shape) <= a < len(shape) for a in axes):
-        raise LayerError(f"its axis is {axis!r}")
-    affine = [shape[a] for a in axes]
+    shape = call.x.shape
+    affine = [shape[axis] for axis in call.axes()]
     row = math.prod(affine)
     if call.kind == "GroupNormalization":
         groups = call.config.get("groups", 32)
@@ -141,7 +170,7 @@ def reshape(call: Layer) -> Handle:
     """Other axes after the first; one of them may be what is left."""
     target = call.config.get("target_shape")
     if not isinstance(target, list) or any(not isinstance(n, int | None) for n in target):
-        raise LayerError(f"its target_shape is {target!r}")
+        raise ShapeError(f"its target_shape is {target!r}")
     rest = [n for n in target if n in (-1, None)]
     known = math.prod(n for n in target if n not in (-1, None))
     left = math.prod(call.x.shape[1:]) // known if rest and known else 1
@@ -153,7 +182,7 @@ def permute(call: Layer) -> Handle:
     """Axes in another order."""
     dims = call.config.get("dims")
     if not isinstance(dims, list) or sorted(dims) != [*range(1, len(call.x.shape))]:
-        raise LayerError(f"its dims are {dims!r}")
+        raise ShapeError(f"its dims are {dims!r}")
     return call.op("Permute", {"x": call.x}, (call.x.shape[0], *(call.x.shape[i] for i in dims)), call.x.dtype)
 
 
@@ -167,9 +196,7 @@ def repeat(call: Layer) -> Handle:
 def rescaled(call: Layer) -> Handle:
     """A factor and a shift; those of Normalization are learned from data, along an axis, unless they are given."""
     if call.kind == "Normalization" and call.config.get("mean") is None:
-        axis = call.config.get("axis", -1)
-        axes = [axis] if isinstance(axis, int) else axis if isinstance(axis, list) else []
-        shape = [call.x.shape[a] for a in axes]
+        shape = [call.x.shape[axis] for axis in call.axes()]
         for name in ("mean", "variance"):
             call.buffer(name, *shape)
         call.buffer("count")

@@ -10,29 +10,15 @@ from tensortide.dtypes import DTYPES
 from tensortide.graph.builder import GraphBuilder
 from tensortide.graph.handles import Handle, Out
 from tensortide.graph.model import Role, Value
+from tensortide.importers.shapes import ShapeError, Table, axis_of, layout
 
 Shape: TypeAlias = tuple[int, ...]
 Function: TypeAlias = "Callable[[Layer], Handle | list[Handle]]"
 
-LAYERS: dict[str, Function] = {}
+LAYERS: Table[Function] = Table()
 """By the name of the class."""
 
-
-class LayerError(Exception):
-    """A layer's description contradicts itself or its inputs."""
-
-
-def layer(names: str) -> Callable[[Function], Function]:
-    """Register the decorated function for classes of layers, separated by spaces. Raises ValueError for a second."""
-
-    def register(function: Function) -> Function:
-        for name in names.split():
-            if name in LAYERS:
-                raise ValueError(f"the layer {name} has two functions")
-            LAYERS[name] = function
-        return function
-
-    return register
+layer = LAYERS.rows
 
 
 @dataclass(frozen=True)
@@ -67,14 +53,22 @@ class Layer:
     def x(self) -> Handle:
         """The first input."""
         if not self.inputs:
-            raise LayerError("it has no input")
+            raise ShapeError("it has no input")
         return self.inputs[0]
 
+    def axes(self, name: str = "axis") -> list[int]:
+        """Return one axis of the first input, or several, counted from the front. Raises ShapeError."""
+        value = self.config.get(name, -1)
+        given = [value] if isinstance(value, int) else value
+        if not given or not isinstance(given, list) or any(not isinstance(axis, int) for axis in given):
+            raise ShapeError(f"its {name} is {value!r}")
+        return [axis_of(axis, len(self.x.shape)) for axis in given]
+
     def number(self, name: str, default: int | None = None) -> int:
-        """Return a whole number of the description. Raises LayerError for anything else, or a negative one."""
+        """Return a whole number of the description. Raises ShapeError for anything else, or a negative one."""
         value = self.config.get(name, default)
         if isinstance(value, bool) or not isinstance(value, int) or value < 0:
-            raise LayerError(f"its {name} is {value!r}")
+            raise ShapeError(f"its {name} is {value!r}")
         return value
 
     def numbers(self, name: str, count: int, default: int = 1) -> Shape:
@@ -82,7 +76,7 @@ class Layer:
         value = self.config.get(name, default)
         found = (value,) * count if isinstance(value, int) else tuple(value) if isinstance(value, list) else ()
         if len(found) != count or any(isinstance(n, bool) or not isinstance(n, int) or n < 0 for n in found):
-            raise LayerError(f"its {name} is {value!r}")
+            raise ShapeError(f"its {name} is {value!r}")
         return found
 
     def is_true(self, name: str, default: bool = False) -> bool:
@@ -97,15 +91,9 @@ class Layer:
             value = inner if isinstance(inner, str) else value.get("class_name")
         return value if isinstance(value, str) else default
 
-    @property
-    def channels_first(self) -> bool:
-        """Tell whether channels are axis 1."""
-        return self.config.get("data_format") == "channels_first"
-
     def layout(self, x: Handle) -> tuple[int, range]:
         """Return the axis of channels and those of space."""
-        rank = len(x.shape)
-        return (1, range(2, rank)) if self.channels_first else (rank - 1, range(1, rank - 1))
+        return layout(len(x.shape), self.config.get("data_format") == "channels_first")
 
     @property
     def policy(self) -> tuple[str, str]:
@@ -117,7 +105,9 @@ class Layer:
         name = name.rpartition("_from_")[2]
         if name.startswith("mixed_"):
             return name.removeprefix("mixed_"), "float32"
-        return (name, name) if name in DTYPES else ("float32", "float32")
+        if name not in DTYPES:
+            raise ShapeError(f"its dtype {name} is unknown")
+        return name, name
 
     def weight(self, name: str, *shape: int) -> Handle:
         """Return a trained variable."""

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from tensortide.graph.handles import Handle
 from tensortide.importers.keras.layers.convolution import window_size
-from tensortide.importers.keras.layers.layer import Layer, LayerError, layer
+from tensortide.importers.keras.layers.layer import Layer, layer
+from tensortide.importers.shapes import ShapeError, padded, reduced
 
 
 def _spaced(call: Layer, sizes: Sequence[int]) -> list[int]:
@@ -34,9 +35,19 @@ def pooled(call: Layer) -> Handle:
 )
 def pooled_to_one(call: Layer) -> Handle:
     """Largest or mean of all of space."""
-    channel, space = call.layout(call.x)
-    kept = (call.x.shape[0], *(1 for _ in space), call.x.shape[channel]) if call.is_true("keepdims") else ()
-    return call.op(call.kind, {"x": call.x}, kept or (call.x.shape[0], call.x.shape[channel]), call.x.dtype)
+    dims = reduced(call.x.shape, call.layout(call.x)[1], *(1,) * call.is_true("keepdims"))
+    return call.op(call.kind, {"x": call.x}, dims, call.x.dtype)
+
+
+@layer(
+    "AdaptiveAveragePooling1D AdaptiveAveragePooling2D AdaptiveAveragePooling3D AdaptiveMaxPooling1D "
+    "AdaptiveMaxPooling2D AdaptiveMaxPooling3D"
+)
+def adaptive(call: Layer) -> Handle:
+    """Windows that divide the input evenly into as many as are asked for."""
+    _, space = call.layout(call.x)
+    sizes = call.numbers("output_size", len(space))
+    return call.op(call.kind, {"x": call.x}, _spaced(call, sizes), call.x.dtype)
 
 
 def _edges(call: Layer, name: str, count: int) -> list[tuple[int, int]]:
@@ -47,20 +58,21 @@ def _edges(call: Layer, name: str, count: int) -> list[tuple[int, int]]:
         pairs = [value]
     found = [(pair, pair) if isinstance(pair, int) else tuple(pair) if isinstance(pair, list) else () for pair in pairs]
     if len(found) != count or any(len(pair) != 2 or not all(isinstance(n, int) for n in pair) for pair in found):
-        raise LayerError(f"its {name} is {value!r}")
+        raise ShapeError(f"its {name} is {value!r}")
     return [(int(pair[0]), int(pair[1])) for pair in found]
 
 
 @layer("ZeroPadding1D ZeroPadding2D ZeroPadding3D Cropping1D Cropping2D Cropping3D")
-def padded(call: Layer) -> Handle:
+def edged(call: Layer) -> Handle:
     """Zeros around, or edges cut off."""
     _, space = call.layout(call.x)
     cuts = call.kind.startswith("Cropping")
     edges = _edges(call, "cropping" if cuts else "padding", len(space))
-    sizes = [call.x.shape[a] + (-1 if cuts else 1) * sum(edges[i]) for i, a in enumerate(space)]
-    if any(size < 0 for size in sizes):
-        raise LayerError(f"its edges {edges} cut more than there is of {call.x.shape}")
-    return call.op(call.kind, {"x": call.x}, _spaced(call, sizes), call.x.dtype)
+    sign = -1 if cuts else 1
+    dims = padded(call.x.shape, ((axis, sign * a, sign * b) for axis, (a, b) in zip(space, edges, strict=True)))
+    if min(dims) < 0:
+        raise ShapeError(f"its edges {edges} cut more than there is of {call.x.shape}")
+    return call.op(call.kind, {"x": call.x}, dims, call.x.dtype)
 
 
 @layer("UpSampling1D UpSampling2D UpSampling3D")

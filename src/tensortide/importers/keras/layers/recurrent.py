@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from tensortide.graph.handles import Handle
-from tensortide.importers.keras.layers.layer import Layer, LayerError, layer
+from tensortide.importers.keras.layers.layer import Layer, layer
+from tensortide.importers.shapes import ShapeError
 
 _GATES = {"LSTM": 4, "GRU": 3, "SimpleRNN": 1}
 
@@ -19,10 +20,10 @@ def recurrent(call: Layer) -> list[Handle]:
 
 def _run(call: Layer, kind: str, x: Handle, prefix: str, cell: Mapping[str, Any]) -> list[Handle]:
     if len(x.shape) != 3:
-        raise LayerError(f"its input has {len(x.shape)} axes; it takes samples, steps and features")
+        raise ShapeError(f"its input has {len(x.shape)} axes; it takes samples, steps and features")
     units, gates = cell.get("units"), _GATES[kind]
     if not isinstance(units, int) or units < 0:
-        raise LayerError(f"its units are {units!r}")
+        raise ShapeError(f"its units are {units!r}")
     batch, steps, features = x.shape
     inputs = {
         "x": x,
@@ -54,7 +55,7 @@ def cells(call: Layer) -> list[Handle]:
     for i, one in enumerate(stack):
         kind = _CELLS.get(str(one.get("class_name"))) if isinstance(one, dict) else None
         if kind is None:
-            raise LayerError(f"its cell is {one.get('class_name') if isinstance(one, dict) else one!r}")
+            raise ShapeError(f"its cell is {one.get('class_name') if isinstance(one, dict) else one!r}")
         last = i == len(stack) - 1
         given = {**one["config"], "return_sequences": call.is_true("return_sequences") or not last}
         found = _run(call, kind, found[0], f"cell_{i}." if len(stack) > 1 else "cell.", given)
@@ -65,7 +66,7 @@ def cells(call: Layer) -> list[Handle]:
 def both_ways(call: Layer) -> list[Handle]:
     """A layer forwards and one backwards, merged."""
     if call.apply is None or not isinstance(call.config.get("layer"), dict):
-        raise LayerError("it has no layer")
+        raise ShapeError("it has no layer")
     forward = call.config["layer"]
     backward = call.config.get("backward_layer") or forward
     ahead = call.apply(forward, f"{call.path}.forward", call.inputs, call.trainable)
@@ -75,7 +76,7 @@ def both_ways(call: Layer) -> list[Handle]:
         return [x, y]
     kind = {"concat": "Concatenate", "sum": "Add", "mul": "Multiply", "ave": "Average"}.get(mode)
     if kind is None:
-        raise LayerError(f"its merge_mode is {mode!r}")
+        raise ShapeError(f"its merge_mode is {mode!r}")
     shape = (*x.shape[:-1], x.shape[-1] + y.shape[-1]) if kind == "Concatenate" else x.shape
     return [call.op(kind, {"x0": x, "x1": y}, shape), *ahead[1:], *back[1:]]
 
@@ -84,7 +85,7 @@ def both_ways(call: Layer) -> list[Handle]:
 def distributed(call: Layer) -> list[Handle]:
     """A layer for each step, as if the steps were samples."""
     if call.apply is None or not isinstance(call.config.get("layer"), dict) or len(call.x.shape) < 2:
-        raise LayerError("it has no layer")
+        raise ShapeError("it has no layer")
     batch, steps, *rest = call.x.shape
     flat = call.view("Reshape", call.x, (batch * steps, *rest))
     made = call.apply(call.config["layer"], f"{call.path}.layer", [flat], call.trainable)

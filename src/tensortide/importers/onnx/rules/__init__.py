@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
-from tensortide.importers.onnx.rules import derived, elements, moves, products, reductions
+from tensortide.importers.onnx.rules import derived, elements, learned, moves, products, reductions
 
-__all__ = ["derived", "elements", "moves", "products", "reductions"]
+# Imported for the rules that they register.
+__all__ = ["derived", "elements", "learned", "moves", "products", "reductions"]

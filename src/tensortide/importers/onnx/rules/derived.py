@@ -2,101 +2,80 @@
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
-from tensortide.cost.access import Bytes, nothing, size, writes_only
-from tensortide.cost.forms import simple
-from tensortide.cost.kinds import Weights, elements, rows_work
+from tensortide.cost.access import Bytes, size
+from tensortide.cost.families import convolution, einsum, fill, free, move, placed, pool, reduction, segment
+from tensortide.cost.families.attention import Problem, backward
+from tensortide.cost.families.products import product
+from tensortide.cost.kinds import Weights, rows_work
 from tensortide.cost.opcall import OpCall
-from tensortide.cost.record import FREE, Cost
+from tensortide.cost.record import Cost
 from tensortide.cost.registry import Vocabulary
-from tensortide.cost.rules.pointwise import ARITHMETIC, describe
-from tensortide.cost.rules.products import product
-from tensortide.importers.onnx.rules.products import einsum_work, pairs, recurrent_layer
+from tensortide.importers.onnx.rules.products import pairs, recurrent_layer
 
 derived = Vocabulary("derived")
 
 
 class Gradient(NamedTuple):
     """Gradient of an op on elements: what it reads of the forward pass (``x``, its input, ``y``, its output, or
-    nothing), and its work per element."""
+    nothing), and its work per element, by name where an op of another vocabulary does the same."""
 
     saved: str
-    work: Weights
+    work: Weights | str
 
 
 GRADIENTS: dict[str, Gradient] = {
-    "Relu": Gradient("y", Weights(1, 0, 1)),
-    "LeakyRelu ThresholdedRelu PRelu": Gradient("x", Weights(2, 0, 1)),
-    "Clip": Gradient("x", Weights(2, 0, 2)),
-    "Sigmoid Tanh": Gradient("y", Weights(3)),
-    "Exp": Gradient("y", Weights(1)),
+    "Relu": Gradient("y", "relu_gradient"),
+    "ThresholdedRelu Shrink": Gradient("x", "relu_gradient"),
+    "LeakyRelu PRelu": Gradient("x", "leaky_relu_gradient"),
+    "Clip": Gradient("x", "bounds_gradient"),
+    "Sigmoid Tanh": Gradient("y", "sigmoid_gradient"),
+    "Exp": Gradient("y", "multiplication"),
     "Sqrt": Gradient("y", Weights(2, 1)),
     "Reciprocal": Gradient("y", Weights(3)),
-    "Log": Gradient("x", Weights(1, 1)),
+    "Log": Gradient("x", "division"),
     "Erf": Gradient("x", Weights(4, 1)),
     "Sin Cos Sinh Cosh": Gradient("x", Weights(2, 1)),
     "Tan Atan Asin Acos Asinh Acosh Atanh": Gradient("x", Weights(4, 2)),
     "Abs": Gradient("x", Weights(2, 0, 1)),
-    "Neg": Gradient("", Weights(1)),
-    "Softplus": Gradient("x", Weights(5, 2, 1)),
-    "Softsign": Gradient("x", Weights(5, 1, 1)),
-    "Elu Celu Selu": Gradient("y", Weights(3, 0, 1)),
-    "Swish": Gradient("x", Weights(9, 2)),
-    "Mish": Gradient("x", Weights(14, 5, 1)),
-    "Gelu": Gradient("x", Weights(11, 2)),
-    "FastGelu": Gradient("x", Weights(18, 1)),
+    "Neg": Gradient("", "arithmetic"),
+    "Softplus": Gradient("x", "softplus_gradient"),
+    "Softsign": Gradient("x", "softsign_gradient"),
+    "Elu Celu Selu": Gradient("y", "elu_gradient"),
+    "Swish": Gradient("x", "silu_gradient"),
+    "Mish": Gradient("x", "mish_gradient"),
+    "Gelu": Gradient("x", "gelu_gradient"),
+    "FastGelu": Gradient("x", "gelu_tanh_gradient"),
     "QuickGelu": Gradient("x", Weights(9, 2)),
-    "HardSwish": Gradient("x", Weights(4, 0, 2)),
-    "HardSigmoid": Gradient("x", Weights(3, 0, 2)),
-    "Shrink": Gradient("x", Weights(1, 0, 1)),
+    "HardSwish": Gradient("x", "hard_swish_gradient"),
+    "HardSigmoid": Gradient("x", "hard_sigmoid_gradient"),
     "Pow": Gradient("x", Weights(3, 1)),
 }
 """By op type."""
 
-for _names, _gradient in GRADIENTS.items():
-    _grads = " ".join(f"{name}Grad" for name in _names.split())
-    derived(_grads, describe(_gradient.work), "Gradient, element by element.")(simple(_gradient.work))
-
-derived("AddGradients MulGrad NegGradient Scale", "1 per element", "Element work of gradients.")(simple(ARITHMETIC))
-derived("DivGradA", "1 per element", "Gradient of a quotient for its dividend.")(simple(Weights(1, 1)))
-derived("DivGradB", "4 per element", "Gradient of a quotient for its divisor.")(simple(Weights(4, 1)))
-derived("SelectGrad", "1 compared per element", "A gradient where an element was chosen.")(simple(Weights(1, 0, 1)))
-derived("Accumulate", "1 per element", "A gradient added to what other uses gave.")(simple(ARITHMETIC))
-
-
-@derived("View Loop If Stack Push Pop", "0: no bytes move", bytes=nothing, is_free=True)
-def free(op: OpCall) -> Cost:
-    """A renaming."""
-    del op
-    return FREE
-
-
-@derived("Zeros OnesGradient", "0 FLOP: written", bytes=writes_only)
-@derived("Join", "0 FLOP: read and written", "Parts joined.")
-@derived("Copy Spread", "0 FLOP: read and written", "A copy, possibly broadcast.",
-         bytes=lambda op: Bytes(size(op.inputs[:1]), size(op.outputs)))  # fmt: skip
-def moved(op: OpCall) -> Cost:
-    """Nothing is computed."""
-    del op
-    return Cost()
+derived.rows({" ".join(f"{name}Grad" for name in names.split()): one.work for names, one in GRADIENTS.items()})
+derived.rows({
+    "AddGradients MulGrad NegGradient Scale Accumulate": "arithmetic",
+    "DivGradA": "division",
+    "DivGradB": Weights(4, 1),
+    "SelectGrad": "comparison",
+    "View Loop If Stack Push Pop": free(),
+    "Zeros OnesGradient": fill(),
+    "Join": move("Parts joined."),
+    "Copy Spread": placed(meaning="A copy, possibly broadcast."),
+    "SumTo": reduction("sum"),
+    "GatherGrad": segment(),
+    "MaxPoolGrad": pool("max_gradient", "", of="0"),
+    "AveragePoolGrad": pool("mean_gradient", "kernel_shape", of="0"),
+    "ConvGradX ConvGradW": convolution("OI*", kernel="W out", of="gradient", bias=""),
+    "ConvTransposeGradX": convolution("IO*", kernel="W", of="out", bias="", transposed=True),
+    "ConvTransposeGradW": convolution("IO*", kernel="out", of="X", bias="", transposed=True),
+    "EinsumGrad": einsum(),
+})  # fmt: skip
 
 
-@derived("SumTo", "R (n - 1)")
-def summed(op: OpCall) -> Cost:
-    """A gradient summed over the dimensions along which the operand was broadcast."""
-    return rows_work(op, max(0, op.inputs[0].numel - op.out.numel))
-
-
-@derived("GatherGrad", "1 per element of the gradient (bound)",
-         bytes=lambda op: Bytes(size(op.inputs), size(op.outputs)))  # fmt: skip
-def scattered(op: OpCall) -> Cost:
-    """A gradient added at its indices into zeros of the whole table."""
-    return elements(op, op.inputs[0].numel, ARITHMETIC) + Cost(exact=False, reason="bound: equal indices are not seen")
-
-
-@derived("SoftmaxGrad LogSoftmaxGrad", "R (4n - 1)")
+@derived("SoftmaxGrad LogSoftmaxGrad", "R (4n - 1)", family="softmax")
 def softmax(op: OpCall) -> Cost:
     """Gradient of softmax."""
     x = op.inputs[0]
@@ -104,9 +83,21 @@ def softmax(op: OpCall) -> Cost:
     return rows_work(op, 4 * x.numel - x.numel // max(1, n))
 
 
-@derived("NormGrad", "input R (9n + n (scale)); scale 2 R n - n'; bias R n - n', each if wanted")
-@derived("RMSNormGrad", "input R (6n + n); scale 2 R n - n', each if wanted", "Gradients of a root-mean-square norm.")
-@derived("BatchNormGrad", "as NormGrad, rows being channels", "Gradients of a batch normalization in training.")
+@derived(
+    "NormGrad", "input R (9n + n (scale)); scale 2 R n - n'; bias R n - n', each if wanted", family="normalization"
+)
+@derived(
+    "RMSNormGrad",
+    "input R (6n + n); scale 2 R n - n', each if wanted",
+    "Gradients of a root-mean-square norm.",
+    family="normalization",
+)
+@derived(
+    "BatchNormGrad",
+    "as NormGrad, rows being channels",
+    "Gradients of a batch normalization in training.",
+    family="normalization",
+)
 def norm(op: OpCall) -> Cost:
     """Gradients of a normalization, as wanted."""
     x = op.inputs[0]
@@ -119,21 +110,13 @@ def norm(op: OpCall) -> Cost:
     return Cost(elementwise_flops=max(0, flops))
 
 
-@derived("LossGrad", "4n per row")
+@derived("LossGrad", "4n per row", family="loss")
 def loss(op: OpCall) -> Cost:
     """Gradient of a cross entropy for the scores."""
     return rows_work(op, 4 * op.out.numel)
 
 
-@derived("MaxPoolGrad", "1 per element of the gradient")
-@derived("AveragePoolGrad", "K + 1 per element of the gradient", "A gradient spread over its window.")
-def pooled(op: OpCall) -> Cost:
-    """A gradient given to the largest of its window."""
-    window = math.prod(op.arg("kernel_shape", ()))
-    return rows_work(op, op.inputs[0].numel * (1 if op.base.startswith("Max") else window + 1))
-
-
-@derived("ResizeGrad", "nearest E_out - E_in adds; linear 2t per output")
+@derived("ResizeGrad", "nearest E_out - E_in adds; linear 2t per output", family="window")
 def resized(op: OpCall) -> Cost:
     """A gradient added at the places that were interpolated."""
     gradient, made = op.inputs[0], op.out
@@ -143,8 +126,13 @@ def resized(op: OpCall) -> Cost:
     return rows_work(op, gradient.numel * 2 * (4 if op.arg("mode") == "cubic" else 2) ** changed)
 
 
-@derived("MatMulGradA", "E k MACs, E of the product's result")
-@derived("MatMulGradB", "E k MACs, E of the product's result", "Gradient of a product's second operand.")
+@derived("MatMulGradA", "E k MACs, E of the product's result", family="contraction")
+@derived(
+    "MatMulGradB",
+    "E k MACs, E of the product's result",
+    "Gradient of a product's second operand.",
+    family="contraction",
+)
 def matmul(op: OpCall) -> Cost:
     """Gradient of a product's first operand; its dimension ``k`` was contracted."""
     k = op.out.shape[op.arg("k", 0)]
@@ -152,28 +140,11 @@ def matmul(op: OpCall) -> Cost:
     return product(op, op.tensor("gradient").numel * k)
 
 
-@derived("ConvGradX ConvGradW", "as the convolution")
-def convolution(op: OpCall) -> Cost:
-    """Gradient of a convolution's input or filter: every element of the result met the whole filter."""
-    w = op.tensor("W") if op.has("W") else op.out
-    return product(op, op.tensor("gradient").numel * math.prod(w.shape[1:]))
-
-
-@derived("ConvTransposeGradX ConvTransposeGradW", "as the transposed convolution")
-def transposed(op: OpCall) -> Cost:
-    """Gradient of a transposed convolution's input or filter: every input element met the whole filter."""
-    w, x = (op.tensor("W"), op.out) if op.has("W") else (op.out, op.tensor("X"))
-    return product(op, x.numel * math.prod(w.shape[1:]))
-
-
-@derived("EinsumGrad", "product of all distinct indices MACs")
-def einsum(op: OpCall) -> Cost | None:
-    """Gradient of one operand of a sum of products."""
-    found = einsum_work(str(op.arg("equation", "")), [x.shape for x in op.inputs])
-    return None if found is None else product(op, found[0], found[1])
-
-
-@derived("LSTMGrad GRUGrad RNNGrad", "T B G X if the input's is wanted + (T-1) B G H + T B G (X + H) of the weights")
+@derived(
+    "LSTMGrad GRUGrad RNNGrad",
+    "T B G X if the input's is wanted + (T-1) B G H + T B G (X + H) of the weights",
+    family="recurrent",
+)
 def recurrent(op: OpCall) -> Cost:
     """Gradients of a recurrent layer, as wanted."""
     one, directions = recurrent_layer(op)
@@ -181,15 +152,13 @@ def recurrent(op: OpCall) -> Cost:
     return one.backward(of_input, of_state, of_weights) * directions
 
 
-@derived("AttentionGrad", "B H Sq Sk (2 Dk + 2 Dv) MACs; the scores are rebuilt")
+@derived("AttentionGrad", "B H Sq Sk (2 Dk + 2 Dv) MACs; the scores are rebuilt", family="attention")
 def attention(op: OpCall) -> Cost:
     """Gradients of query, key and value."""
     rows, queries, keys, inner, width = pairs(op)
-    all_pairs = rows * queries * keys
-    return Cost(
-        macs=2 * all_pairs * (inner + width), kernel_recompute_macs=all_pairs * inner,
-        elementwise_flops=5 * all_pairs - rows * queries,
-    )  # fmt: skip
+    every = rows * queries * keys
+    one = Problem(rows, 1, 1, queries, keys, inner, width, every, every, masked=False, dropout=False)
+    return backward(op, one, (True, True, True, False))
 
 
 class Step(NamedTuple):
@@ -232,4 +201,6 @@ for _name, _step in OPTIMIZERS.items():
         cost = Cost(elementwise_flops=step.flops * count, transcendentals=step.transcendentals * count)
         return cost + Cost(exact=False, reason="factored second moment, per element") if step.factored else cost
 
-    derived(f"{_name}_step", f"{_step.flops} per element", f"One step: {_step.text}.", bytes=_stepped)(_work)
+    derived(
+        f"{_name}_step", f"{_step.flops} per element", f"One step: {_step.text}.", bytes=_stepped, family="optimizer"
+    )(_work)

@@ -3,6 +3,6 @@
 from __future__ import annotations
 
 from tensortide.importers.onnx.shapes import arrays, elements, lookups, products, reductions, windows  # isort: skip
-from tensortide.importers.onnx.shapes import contrib  # isort: skip  it gives ops of the standard further names
+from tensortide.importers.onnx.shapes import contrib, learned  # isort: skip  it gives ops of the standard further names
 
-__all__ = ["arrays", "contrib", "elements", "lookups", "products", "reductions", "windows"]
+__all__ = ["arrays", "contrib", "elements", "learned", "lookups", "products", "reductions", "windows"]

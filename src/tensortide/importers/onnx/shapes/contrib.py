@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from tensortide.dtypes import is_float
-from tensortide.importers.onnx.shapes.base import SHAPES, Call, like, shape
-from tensortide.importers.onnx.shapes.products import matmul_shape
+from tensortide.importers.onnx.shapes.base import SHAPES, Call, shape
+from tensortide.importers.onnx.shapes.products import matmul, transposed_matmul
+from tensortide.importers.onnx.shapes.windows import windows
 from tensortide.importers.onnx.value import Spec
+from tensortide.importers.shapes import PLAIN, broadcast, layout, reduced
 
 DOMAIN = "com.microsoft"
 
@@ -13,88 +15,39 @@ for _name in (
     *("Gelu", "LayerNormalization", "RotaryEmbedding", "QuantizeLinear", "DequantizeLinear", "MatMulInteger", "Range"),
     *("ConvTranspose", "QLinearConv", "GridSample", "Unique", "Trilu"),
 ):
-    if f"{DOMAIN}::{_name}" not in SHAPES and _name in SHAPES:
-        SHAPES[f"{DOMAIN}::{_name}"] = SHAPES[_name]
+    SHAPES[f"{DOMAIN}::{_name}"] = SHAPES[_name]
 for _name, _standard in (("FusedConv", "Conv"), ("FusedGemm", "Gemm"), ("DynamicQuantizeLSTM", "LSTM")):
     SHAPES[f"{DOMAIN}::{_name}"] = SHAPES[_standard]
 
 
-@shape("FastGelu BiasGelu QuickGelu BiasAdd BiasDropout BiasSoftmax BiasSplitGelu Inverse GemmFastGelu", DOMAIN)
-def same(call: Call) -> list[Spec]:
-    """Like the first input."""
-    x = call.x()
-    if call.node.type == "GemmFastGelu":
-        return [like(x, shape=matmul_shape(call, x.shape, call.x(1).shape))]
-    if call.node.type == "BiasSplitGelu":
-        return [like(x, shape=(*x.shape[:-1], x.shape[-1] // 2))]
-    return [like(x), like(x, dtype="bool")]
-
-
-@shape("FusedMatMul TransposeMatMul", DOMAIN)
-def fused_matmul(call: Call) -> list[Spec]:
-    """A product, either operand possibly transposed."""
-    a, b = call.ranked(0, 1), call.ranked(1, 1)
-
-    def side(shape: tuple[int, ...], name: str) -> tuple[int, ...]:
-        if call.attr(f"transBatch{name}", 0) and len(shape) > 2:
-            shape = (*shape[1:-1], shape[0], shape[-1])
-        return (*shape[:-2], shape[-1], shape[-2]) if call.attr(f"trans{name}", 0) and len(shape) > 1 else shape
-
-    return [like(a, shape=matmul_shape(call, side(a.shape, "A"), side(b.shape, "B")))]
-
-
-@shape("MatMulIntegerToFloat DynamicQuantizeMatMul", DOMAIN)
-def integer_matmul(call: Call) -> list[Spec]:
-    """A product of quantized numbers, as numbers."""
-    return [Spec(matmul_shape(call, call.x(0).shape, call.x(1).shape), "float32")]
-
-
 @shape("MatMulNBits", DOMAIN)
-def packed_matmul(call: Call) -> list[Spec]:
+def packed_matmul(call: Call) -> Spec:
     """A product with a weight of a few bits per element."""
     a = call.ranked(0, 1)
-    if int(a.shape[-1]) != call.attr("K", 0):
-        raise call.fail(f"K = {call.attr('K', 0)} for the input {a.shape}")
-    return [like(a, shape=(*a.shape[:-1], call.attr("N", 0)))]
+    PLAIN.equal(a.shape[-1], call.attr("K", 0))
+    return call.like((*a.shape[:-1], call.attr("N", 0)))
 
 
 @shape("QGemm", DOMAIN)
-def quantized_gemm(call: Call) -> list[Spec]:
+def quantized_gemm(call: Call) -> Spec:
     """A product of quantized matrices."""
-    a, b = call.ranked(0, 2, 2), call.ranked(3, 2, 2)
-    m = a.shape[1] if call.attr("transA", 0) else a.shape[0]
-    n = b.shape[0] if call.attr("transB", 0) else b.shape[1]
+    call.ranked(0, 2, 2), call.ranked(3, 2, 2)
     zero = call.given(8)
-    return [Spec((m, n), zero.dtype if zero is not None else "float32")]
-
-
-@shape("QLinearAdd QLinearMul", DOMAIN)
-def quantized_arithmetic(call: Call) -> list[Spec]:
-    """Quantized numbers added or multiplied."""
-    return [Spec(call.broadcast(call.x(0).shape, call.x(3).shape), call.x(0).dtype)]
-
-
-@shape("QLinearSigmoid QLinearLeakyRelu QLinearSoftmax", DOMAIN)
-def quantized_unary(call: Call) -> list[Spec]:
-    """Like the input."""
-    return [like(call.x())]
+    return Spec(transposed_matmul(call, 0, 3), zero.dtype if zero is not None else "float32")
 
 
 @shape("QLinearGlobalAveragePool", DOMAIN)
-def quantized_pool(call: Call) -> list[Spec]:
+def quantized_pool(call: Call) -> Spec:
     """All places reduced to one."""
     x = call.ranked(0, 3)
-    if call.attr("channels_last", 0):
-        return [like(x, shape=(x.shape[0], *(1,) * (x.rank - 2), x.shape[-1]))]
-    return [like(x, shape=(*x.shape[:2], *(1,) * (x.rank - 2)))]
+    return call.like(reduced(x.shape, layout(x.rank, not call.attr("channels_last", 0))[1], 1))
 
 
 @shape("SkipLayerNormalization SimplifiedLayerNormalization SkipSimplifiedLayerNormalization", DOMAIN)
 def skip_norm(call: Call) -> list[Spec]:
     """A sum, normalized over its last dimension; statistics; the sum."""
-    x = call.ranked(0, 1)
-    statistics = Spec((*x.shape[:-1], 1), "float32")
-    return [like(x), statistics, statistics, like(x)]
+    statistics = Spec((*call.ranked(0, 1).shape[:-1], 1), "float32")
+    return [call.like(), statistics, statistics, call.like()]
 
 
 SHAPES["SimplifiedLayerNormalization"] = skip_norm
@@ -104,8 +57,8 @@ SHAPES["SimplifiedLayerNormalization"] = skip_norm
 def embed_norm(call: Call) -> list[Spec]:
     """Rows of tables, added and normalized."""
     ids, table = call.ranked(0, 2, 2), call.ranked(2, 2, 2)
-    dims = (*ids.shape, table.shape[1])
-    return [like(table, shape=dims), Spec((ids.shape[0],), "int32"), like(table, shape=dims)]
+    rows = call.like((*ids.shape, table.shape[1]), index=2)
+    return [rows, Spec((ids.shape[0],), "int32"), rows]
 
 
 @shape("Attention QAttention", DOMAIN)
@@ -142,20 +95,23 @@ def heads(call: Call) -> list[Spec]:
     if past is not None and past.rank == 4:
         total = call.content(6) if call.node.type == "GroupQueryAttention" else None
         length = total[0] if total and total[0] is not None else length + past.shape[2]
-    present = (batch, groups, length, size)
-    return [like(q, shape=(batch, tokens, width)), like(q, shape=present), like(q, shape=present)]
-
-
-@shape("GroupNorm", DOMAIN)
-def group_norm(call: Call) -> list[Spec]:
-    """Like the input."""
-    return [like(call.x())]
+    present = call.like((batch, groups, length, size))
+    return [call.like((batch, tokens, width)), present, present]
 
 
 @shape("NhwcConv", DOMAIN)
-def nhwc_conv(call: Call) -> list[Spec]:
+def nhwc_conv(call: Call) -> Spec:
     """A convolution whose channels are last."""
-    from tensortide.importers.onnx.shapes.windows import windows
-
     x, w = call.ranked(0, 4, 4), call.ranked(1, 4, 4)
-    return [like(x, shape=(x.shape[0], *windows(call, x.shape[1:3], w.shape[1:3]), w.shape[0]))]
+    return call.like((x.shape[0], *windows(call, x.shape[1:3], w.shape[1:3]), w.shape[0]))
+
+
+shape("FastGelu BiasGelu QuickGelu BiasAdd BiasDropout BiasSoftmax Inverse", DOMAIN)(
+    lambda call: [call.like(), call.like(dtype="bool")]
+)
+shape("BiasSplitGelu", DOMAIN)(lambda call: call.like((*call.x().shape[:-1], call.x().shape[-1] // 2)))
+shape("GemmFastGelu", DOMAIN)(lambda call: call.like(matmul(call)))
+shape("FusedMatMul TransposeMatMul", DOMAIN)(lambda call: call.like(transposed_matmul(call)))
+shape("MatMulIntegerToFloat DynamicQuantizeMatMul", DOMAIN)(lambda call: Spec(matmul(call), "float32"))
+shape("QLinearAdd QLinearMul", DOMAIN)(lambda call: call.like(broadcast(PLAIN, call.x(0).shape, call.x(3).shape)))
+shape("QLinearSigmoid QLinearLeakyRelu QLinearSoftmax GroupNorm", DOMAIN)(lambda call: call.like())

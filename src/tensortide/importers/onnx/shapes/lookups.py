@@ -7,101 +7,77 @@ from typing import Any
 import numpy as np
 
 from tensortide.importers.onnx.contents import array
-from tensortide.importers.onnx.shapes.base import Call, count, like, shape
+from tensortide.importers.onnx.shapes.base import Call, count, shape
 from tensortide.importers.onnx.value import Spec
+from tensortide.importers.shapes import ShapeError, blocks_moved, inserted, replaced
 
 
 @shape("Gather")
-def gather(call: Call) -> list[Spec]:
+def gather(call: Call) -> Spec:
     """Slices along an axis by their indices."""
     x, indices = call.ranked(0, 1), call.x(1)
-    axis = call.axis(call.attr("axis", 0), x.rank)
-    dims = (*x.shape[:axis], *indices.shape, *x.shape[axis + 1 :])
+    axis = call.axis_attr(x.rank, 0)
+    dims = replaced(x.shape, axis, *indices.shape)
     found = None
     if x.contents is not None and indices.contents is not None:
         places: list[Any] = list(indices.contents.flat)
         length = int(x.shape[axis])
         if all(type(at) is int for at in places):
             if any(not -length <= at < length for at in places):
-                raise call.fail(f"the indices {places[:8]} of {length}")
+                raise ShapeError(f"the indices {places[:8]} of {length}")
             taken: Any = x.contents.take(np.array(places, int).reshape(indices.contents.shape), axis)
             found = array(taken.flat if isinstance(taken, np.ndarray) else [taken], dims)
-    return [like(x, shape=dims, contents=found)]
-
-
-@shape("GatherElements")
-def gather_elements(call: Call) -> list[Spec]:
-    """An element for every index."""
-    return [like(call.x(), shape=call.x(1).shape)]
+    return call.like(dims, contents=found)
 
 
 @shape("GatherND")
-def gather_nd(call: Call) -> list[Spec]:
+def gather_nd(call: Call) -> Spec:
     """Slices by tuples of indices."""
     x, indices, batch = call.x(), call.ranked(1, 1), call.attr("batch_dims", 0)
     depth = int(indices.shape[-1])
     if not 0 <= batch + depth <= x.rank:
-        raise call.fail(f"tuples of {depth} indices of {x.rank} dimensions")
-    return [like(x, shape=(*indices.shape[:-1], *x.shape[batch + depth :]))]
-
-
-@shape("Scatter ScatterElements ScatterND TensorScatter")
-def scatter(call: Call) -> list[Spec]:
-    """The data with some elements replaced."""
-    return [like(call.x())]
+        raise ShapeError(f"tuples of {depth} indices of {x.rank} dimensions")
+    return call.like((*indices.shape[:-1], *x.shape[batch + depth :]))
 
 
 @shape("DepthToSpace SpaceToDepth")
-def blocks(call: Call) -> list[Spec]:
+def blocks(call: Call) -> Spec:
     """Channels into space, or space into channels."""
-    n, c, *space = call.ranked(0, 3).shape
-    block = call.attr("blocksize", 1)
+    x, block = call.ranked(0, 3), call.attr("blocksize", 1)
     if block < 1:
-        raise call.fail(f"a block size of {block}")
-    area = block ** len(space)
-    if call.node.type == "SpaceToDepth":
-        return [like(call.x(), shape=(n, c * area, *(size // block for size in space)))]
-    return [like(call.x(), shape=(n, c // area, *(size * block for size in space)))]
-
-
-@shape("OneHot")
-def one_hot(call: Call) -> list[Spec]:
-    """A vector of a depth for every index."""
-    x, depth = call.x(), call.content(1)
-    n = depth[0] if depth and depth[0] is not None else call.symbol("depth", 1)
-    axis = call.axis(call.attr("axis", -1), x.rank + 1)
-    return [Spec((*x.shape[:axis], n, *x.shape[axis:]), call.x(2).dtype)]
+        raise ShapeError(f"a block size of {block}")
+    return call.like(blocks_moved(x.shape, block, 1, range(2, x.rank), into=call.node.type == "SpaceToDepth"))
 
 
 @shape("NonZero")
-def non_zero(call: Call) -> list[Spec]:
+def non_zero(call: Call) -> Spec:
     """Indices of what is not zero: at most every element."""
     x = call.x()
-    if x.contents is not None and all(element is not None for element in x.contents.flat):
-        places = (
-            np.argwhere(np.vectorize(bool, otypes=[bool])(x.contents)) if x.contents.size else np.empty((0, x.rank))
-        )
-        found = array([int(at) for at in places.T.flat], (x.rank, len(places)))
-        return [Spec((x.rank, len(places)), "int64", found)]
-    return [Spec((x.rank, call.symbol("count", count(x.shape))), "int64")]
+    if x.contents is None or any(element is None for element in x.contents.flat):
+        return Spec((x.rank, call.symbol("count", count(x.shape))), "int64")
+    flags = np.array([bool(element) for element in x.contents.flat], bool)
+    places = np.argwhere(flags.reshape(x.contents.shape)).reshape(-1, x.rank)
+    return Spec((x.rank, len(places)), "int64", array([int(at) for at in places.T.flat], (x.rank, len(places))))
 
 
-@shape("Compress")
-def compress(call: Call) -> list[Spec]:
-    """Slices where a condition holds: at most all."""
-    x, axis = call.x(), call.attr("axis")
-    if axis is None:
-        return [like(x, shape=(call.symbol("count", count(x.shape)),))]
-    place = call.axis(int(axis), x.rank)
-    return [like(x, shape=tuple(call.symbol("count", n) if i == place else n for i, n in enumerate(x.shape)))]
+@shape("Compress Unique")
+def selected(call: Call) -> list[Spec]:
+    """Some elements or slices: at most all. Of distinct ones also their places, the way back, and their numbers."""
+    x, along = call.x(), call.attr("axis")
+    axis = 0 if along is None else call.axis(int(along), x.rank)
+    whole = count(x.shape) if along is None else x.shape[axis]
+    some = call.symbol("count", whole)
+    numbers = [Spec((n,), "int64") for n in (some, whole, some)] if call.node.type == "Unique" else []
+    return [call.like((some,) if along is None else replaced(x.shape, axis, some)), *numbers]
 
 
-@shape("Unique")
-def unique(call: Call) -> list[Spec]:
-    """Distinct elements or slices: at most all."""
-    x, axis = call.x(), call.attr("axis")
-    whole = count(x.shape) if axis is None else x.shape[call.axis(int(axis), x.rank)]
-    found = call.symbol("count", whole)
-    place = 0 if axis is None else call.axis(int(axis), x.rank)
-    dims = (found,) if axis is None else tuple(found if i == place else n for i, n in enumerate(x.shape))
-    return [like(x, shape=dims), Spec((found,), "int64"), Spec((whole,), "int64"), Spec((found,), "int64")]
+@shape("OneHot")
+def one_hot(call: Call) -> Spec:
+    """A vector of a depth for every index."""
+    x = call.x()
+    depth = call.size(1, "depth")
+    return Spec(inserted(x.shape, call.axis_attr(x.rank + 1), depth), call.x(2).dtype)
+
+
+shape("GatherElements")(lambda call: call.like(call.x(1).shape))
+shape("Scatter ScatterElements ScatterND TensorScatter")(lambda call: call.like())

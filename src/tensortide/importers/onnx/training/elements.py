@@ -7,56 +7,9 @@ from typing import Any
 
 from tensortide.graph.handles import Handle, Out
 from tensortide.importers.onnx.rules.derived import GRADIENTS
-from tensortide.importers.onnx.training.reverse import Back, Rule
+from tensortide.importers.onnx.training.reverse import Back, Rule, each, parts
 
 SAVED = {name: gradient.saved for names, gradient in GRADIENTS.items() for name in names.split()}
-
-
-def pointwise(back: Back) -> None:
-    """A function of each element: of its input or its output, as saved."""
-    held = {"x": [back.input(0)], "y": [back.output()], "": []}[SAVED[back.kind]]
-    back.give(0, back.emit(f"{back.kind}Grad", back.dy, *held, out=back.dy.shape))
-
-
-def added(back: Back) -> None:
-    """A sum: its operands get the gradient as it is."""
-    dy = back.dy
-    for place in range(len(back.view.op.inputs)):
-        back.give(place, dy)
-
-
-def subtracted(back: Back) -> None:
-    """A difference: the second operand gets the gradient negated."""
-    dy = back.dy
-    back.give(0, dy)
-    if back.wanted(1):
-        back.give(1, back.emit("NegGradient", dy, out=dy.shape))
-
-
-def multiplied(back: Back) -> None:
-    """A product of elements: each operand gets the gradient times the other."""
-    dy = back.dy
-    for place, other in ((0, 1), (1, 0)):
-        if back.wanted(place):
-            back.give(place, back.emit("MulGrad", dy, back.input(other), out=dy.shape))
-
-
-def divided(back: Back) -> None:
-    """A quotient."""
-    dy = back.dy
-    if back.wanted(0):
-        back.give(0, back.emit("DivGradA", dy, back.input(1), out=dy.shape))
-    if back.wanted(1):
-        back.give(1, back.emit("DivGradB", dy, back.input(0), back.input(1), out=dy.shape))
-
-
-def selected(back: Back) -> None:
-    """Elements of one or another: each gets the gradient where it was chosen."""
-    dy = back.dy
-    condition = [back.input(0)] if back.kind == "Where" else [back.output()]
-    for place in range(len(back.view.op.inputs)):
-        if back.wanted(place):
-            back.give(place, back.emit("SelectGrad", dy, *condition, out=dy.shape))
 
 
 def averaged(back: Back) -> None:
@@ -141,32 +94,36 @@ def biased_activation(back: Back) -> None:
     back.give(1, dx)
 
 
-_SUMS = "Add Sum"
-_SELECTS = "Where Min Max"
+def _pointwise(name: str) -> Rule:
+    """A function of each element: of its input or its output, as saved."""
+    return parts(f"{name}Grad {SAVED[name].replace('x', '0')}")
+
+
 _REDUCES = (
     "ReduceSum ReduceMean GlobalAveragePool ReduceMax ReduceMin GlobalMaxPool ReduceL1 ReduceL2 ReduceSumSquare "
     "ReduceLogSumExp ReduceLogSum ReduceProd"
 )
 _NORMS = "LayerNormalization BatchNormalization InstanceNormalization GroupNormalization RMSNormalization"
 RULES: dict[str, Rule] = {
-    **{f"onnx.{name}": pointwise for name in SAVED if name not in ("FastGelu", "QuickGelu")},
-    **{f"onnx.{name}": added for name in _SUMS.split()},
-    **{f"onnx.{name}": selected for name in _SELECTS.split()},
+    **{f"onnx.{name}": _pointwise(name) for name in SAVED if name not in ("FastGelu", "QuickGelu")},
+    **dict.fromkeys(("onnx.Add", "onnx.Sum"), each("")),
+    **dict.fromkeys(("onnx.Min", "onnx.Max"), each("SelectGrad y")),
     **{f"onnx.{name}": reduced for name in _REDUCES.split()},
     **{f"onnx.{name}": normalized for name in _NORMS.split()},
     **{f"onnx.{name}": softmax for name in ("Softmax", "LogSoftmax")},
     **{f"onnx.{name}": pooled for name in ("MaxPool", "AveragePool")},
     **{f"onnx.{name}": resized for name in ("Resize", "Upsample")},
     **{f"onnx.{name}": loss for name in ("SoftmaxCrossEntropyLoss", "NegativeLogLikelihoodLoss")},
-    "onnx.Sub": subtracted,
-    "onnx.Mul": multiplied,
-    "onnx.Div": divided,
+    "onnx.Where": each("SelectGrad 0"),
+    "onnx.Sub": parts("", "NegGradient"),
+    "onnx.Mul": parts("MulGrad 1", "MulGrad 0"),
+    "onnx.Div": parts("DivGradA 1", "DivGradB 0 1"),
     "onnx.Mean": averaged,
     "onnx.SimplifiedLayerNormalization": normalized,
     **{
         f"com.microsoft::{name}": normalized
         for name in ("SkipLayerNormalization", "SimplifiedLayerNormalization", "SkipSimplifiedLayerNormalization")
     },
-    **{f"com.microsoft::{name}": pointwise for name in ("Gelu", "QuickGelu")},
+    **{f"com.microsoft::{name}": _pointwise(name) for name in ("Gelu", "QuickGelu")},
     **{f"com.microsoft::{name}": biased_activation for name in ("BiasGelu", "FastGelu")},
 }

@@ -88,6 +88,35 @@ class Back:
 Rule: TypeAlias = Callable[[Back], None]
 
 
+def parts(*rows: str) -> Rule:
+    """Make the rule of an op whose inputs each get a gradient of its own, in their order: that of the result where the
+    row is empty, else an op of it and of what follows, inputs by their numbers or results (``y``, ``y1``)."""
+    return lambda back: _give(back, rows)
+
+
+def each(row: str) -> Rule:
+    """Make the rule of an op that gives every input the gradient of one row, of the shape of the result."""
+    return lambda back: _give(back, (row,) * len(back.view.op.inputs))
+
+
+def moved(*rows: str) -> Rule:
+    """Make the rule of an op whose inputs get gradients of their shapes and dtypes, in their order."""
+    return lambda back: _give(back, rows, like_input=True)
+
+
+def _give(back: Back, rows: Sequence[str], like_input: bool = False) -> None:
+    dy, results = back.dy, {"y": 0, "y1": 1}
+    for place, row in enumerate(rows[: len(back.view.op.inputs)]):
+        if not back.wanted(place):
+            continue
+        name, *held = row.split() or [""]
+        there = [one for one in held if results.get(one, 0) < len(back.view.op.outputs)]
+        given = [back.output(results[one]) if one in results else back.input(int(one)) for one in there]
+        x = back.input(place)
+        out = Out(x.shape, x.dtype) if like_input else Out(dy.shape)
+        back.give(place, back.emit(name, dy, *given, out=out) if name else dy)
+
+
 class Reverse:
     """Walks back over the ops of a replayed forward pass. ``gradients`` are those of tensors of the inference graph.
     ``unknown`` are op types whose gradient no rule knows, ``read`` what it reads of single iterations of loops."""

@@ -67,7 +67,8 @@ class _Conversion:
                 workload=name,
                 framework=f"TensorFlow {program.version} graph".replace("  ", " "),
                 captured_on="file",
-                assumptions=program.notes,
+                assumptions=(*program.notes, *program.guesses),
+                decisive=program.guesses,
             ),
             loops=self._loops(),
         )

@@ -94,14 +94,13 @@ class Memory:
             if ref in self.tensor_of:
                 self._use(self.of(ref), node, position)
         for output, spec in enumerate(node.outputs):
-            dtype = spec.dtype if spec.dtype in ITEM_BYTES else "variant"
-            shape, steps, size = self._layout(spec.shape or (), ITEM_BYTES[dtype])
+            shape, steps, size = self._layout(spec.shape or (), ITEM_BYTES[spec.dtype])
             storage = self._storage(index, node, output)
             if storage is None:
                 storage = self._new(index, output, 0 if (node.type, output) in FLOWS else size)
             self._use(storage, node, position)
             self.tensor_of[Ref(index, output)] = len(self.tensors)
-            self.tensors.append(Tensor(storage, dtype, shape, steps))
+            self.tensors.append(Tensor(storage, spec.dtype, shape, steps))
         self._keep(index, node)
 
     def _laid_out(self, dims: Shape, itemsize: int) -> tuple[tuple[int, ...], tuple[int, ...], int]:

@@ -1,19 +1,14 @@
-"""The messages of MetaGraphs and SavedModels, as far as they are read here, made of a table of names and numbers.
+"""The messages of MetaGraphs and SavedModels, as far as they are read here.
 
 Field numbers are those of TensorFlow's ``meta_graph.proto``, ``graph.proto``, ``node_def.proto``, ``attr_value.proto``,
 ``tensor.proto``, ``function.proto``, ``op_def.proto``, ``variable.proto``, ``control_flow.proto``,
-``saved_model.proto`` and ``saved_object_graph.proto``; fields that are not in the table are skipped. A map is read as
-what it is on the wire: repeated entries of a key and a value. ``*`` marks repeated fields, ``|`` those of which one is
-there (the oneof ``value``)."""
+``saved_model.proto`` and ``saved_object_graph.proto``."""
 
 from __future__ import annotations
 
-import functools
-from typing import Any
+from tensortide.importers.protobuf import Schema
 
-PACKAGE = "tensortide.metagraph"
-
-_MESSAGES = """
+TABLE = """
 MetaGraphDef: MetaInfoDef meta_info_def=1, GraphDef graph_def=2, CollectionEntry* collection_def=4,
     SignatureEntry* signature_def=5, SavedObjectGraph object_graph_def=7
 MetaInfoDef: string* tags=4, string tensorflow_version=5
@@ -53,38 +48,4 @@ VariableDef: string variable_name=1, string initializer_name=2, bool trainable=7
 WhileContextDef: string context_name=1, string maximum_iterations_name=11
 """
 
-
-@functools.cache
-def _pool() -> Any:
-    """Describe the table to protobuf."""
-    from google.protobuf import descriptor_pb2, descriptor_pool
-
-    field_type = descriptor_pb2.FieldDescriptorProto
-    file = descriptor_pb2.FileDescriptorProto(name=f"{PACKAGE}.proto", package=PACKAGE, syntax="proto3")
-    for line in _MESSAGES.replace(",\n    ", ", ").strip().splitlines():
-        name, _, fields = line.partition(": ")
-        entry = file.message_type.add(name=name)
-        for text in fields.split(", "):
-            kind, field, number = text.replace("=", " ").split()
-            base = kind.rstrip("*|")
-            label = field_type.LABEL_REPEATED if kind.endswith("*") else field_type.LABEL_OPTIONAL
-            added = entry.field.add(name=field, number=int(number), label=label)
-            if kind.endswith("|"):
-                added.oneof_index = 0
-                if not entry.oneof_decl:
-                    entry.oneof_decl.add(name="value")
-            if base[0].isupper():
-                added.type, added.type_name = field_type.TYPE_MESSAGE, f".{PACKAGE}.{base}"
-            else:
-                added.type = getattr(field_type, f"TYPE_{base.upper()}")
-    pool = descriptor_pool.DescriptorPool()
-    pool.AddSerializedFile(file.SerializeToString())
-    return pool
-
-
-@functools.cache
-def message(name: str) -> Any:
-    """Return the class of the message ``name``: ``FromString`` reads, ``SerializeToString`` writes."""
-    from google.protobuf import message_factory
-
-    return message_factory.GetMessageClass(_pool().FindMessageTypeByName(f"{PACKAGE}.{name}"))
+SCHEMA = Schema(TABLE)

@@ -13,10 +13,10 @@ from types import MappingProxyType
 from typing import Any
 
 from tensortide.dtypes import numbered, unpacked
-from tensortide.errors import MissingExtra
 from tensortide.gzipped import GzipError, read_gzip, unpack_gzip
+from tensortide.importers.protobuf import BYTES, WireError, tagged
 from tensortide.importers.tensorflow.program import Attribute, Constant, MetaGraphError
-from tensortide.importers.tensorflow.reading.proto import message
+from tensortide.importers.tensorflow.reading.proto import SCHEMA
 
 FEW = 512
 """Stored tensors of up to so many elements keep their values."""
@@ -98,24 +98,23 @@ def content(source: str | Path | bytes, file: str) -> bytes:
         raise MetaGraphError(f"{file}: {error}") from None
 
 
+def wrapped(graph: bytes) -> bytes:
+    """Return the MetaGraphDef that has a GraphDef alone."""
+    return tagged(2, BYTES, graph)
+
+
 def _parsed(data: bytes) -> tuple[str, Any]:
     """Return why it cannot be read, or the MetaGraphDef with nodes; a GraphDef is put into one."""
-    try:
-        from google.protobuf.message import DecodeError
-    except ImportError:
-        raise MissingExtra("MetaGraphs are read with protobuf: pip install 'tensortide[metagraph]'") from None
-
-    reason = "it has no nodes"
-    for wrapped in (False, True):
+    reason = ""
+    for message in (data, wrapped(data)):
         try:
-            meta = message("MetaGraphDef")()
-            (meta.graph_def if wrapped else meta).ParseFromString(data)
-        except DecodeError as error:
-            reason = str(error)
+            meta = SCHEMA.read("MetaGraphDef", message)
+        except WireError as error:
+            reason = reason or str(error)
             continue
         if meta.graph_def.node and all(node.name and node.op for node in meta.graph_def.node):
             return "", meta
-    return reason, None
+    return reason or "it has no nodes", None
 
 
 def raw_graph(file: str, meta: Any) -> RawGraph:
@@ -146,20 +145,18 @@ def raw_node(definition: Any, given: Mapping[str, Attribute] = MappingProxyType(
 
 def _collect(graph: RawGraph, key: str, data: bytes) -> None:
     """Read a serialized definition of a collection, if it is of a kind that is known."""
-    from google.protobuf.message import DecodeError
-
     try:
         if key == "while_context":
-            context = message("WhileContextDef").FromString(data)
+            context = SCHEMA.read("WhileContextDef", data)
             graph.maxima[context.context_name] = context.maximum_iterations_name
         elif key.endswith("variables") or key == "global_step":
-            variable = message("VariableDef").FromString(data)
+            variable = SCHEMA.read("VariableDef", data)
             name = node_name(variable.variable_name)
             if name in graph.nodes:
                 trained = key == "trainable_variables" or variable.trainable
                 graph.variables[name] = graph.variables.get(name, False) or trained
                 graph.initializers.add(node_name(variable.initializer_name))
-    except DecodeError:
+    except WireError:
         pass  # a collection of the user's own: bytes that only they can read
 
 
@@ -171,13 +168,13 @@ def dtype_name(number: int) -> str:
 
 def _attribute(value: Any) -> Attribute:
     """Decode an AttrValue."""
-    field = value.WhichOneof("value")
+    field = value.which
     if field in _READERS:
         return _READERS[field](getattr(value, field))
     if field != "list":
         return None
-    for stored, items in value.list.ListFields():
-        return tuple(map(_READERS[stored.name], items))
+    for name, items in value.list.items():
+        return tuple(map(_READERS[name], items))
     return ()
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tensortide.expr import Expr, ceil_ratio, constant, total
+from tensortide.importers.shapes import ShapeError, concatenated, inserted, padded, permuted, reduced, replaced
 from tensortide.importers.tensorflow.program import Shape, stated_shapes
 from tensortide.importers.tensorflow.shapes.op import (
     FEW_POSITIONS,
@@ -16,11 +17,10 @@ from tensortide.importers.tensorflow.shapes.op import (
     Tensor,
     Unknown,
     product,
-    replaced,
     shape_of,
     vector,
 )
-from tensortide.importers.tensorflow.sizes.unify import Contradiction, Origin
+from tensortide.importers.tensorflow.sizes.unify import Origin
 
 __all__: list[str] = []
 
@@ -126,27 +126,15 @@ def _match_groups(op: Op, a: list[Expr], b: list[Expr]) -> None:
         op.equal(product(left), product(right))
 
 
-def _order(op: Op, i: int, count: int, of: str = "") -> tuple[int, ...]:
-    """Return input ``i`` as a permutation of ``count`` numbers. Raises Contradiction."""
-    order = op.numbers(i)
-    if sorted(order) != list(range(count)):
-        raise Contradiction(f"the order {order}{of}")
-    return order
-
-
-@shape_of("Transpose ConjugateTranspose")
-def transpose(op: Op) -> Result:
-    shape = op.shape(0)
-    return tuple(shape[axis] for axis in _order(op, 1, len(shape), f" and {len(shape)} dimensions"))
-
-
 @shape_of("InvertPermutation")
 def invert_permutation(op: Op) -> Result:
     values = op.inputs[0].values
     if values is None:
         return op.shape(0)
-    order = _order(op, 0, len(values))
-    return Tensor(op.shape(0), tuple(constant(order.index(i)) for i in range(len(order))))
+    order = op.numbers(0)
+    numbers = tuple(map(constant, range(len(order))))
+    permuted(numbers, order)
+    return Tensor(op.shape(0), tuple(numbers[order.index(i)] for i in range(len(order))))
 
 
 @shape_of("Squeeze")
@@ -154,14 +142,14 @@ def squeeze(op: Op) -> Result:
     shape = op.shape(0)
     axes = {op.axis(axis, len(shape)) for axis in op.attribute("squeeze_dims", ())}
     gone = axes or {i for i, dim in enumerate(shape) if dim == 1}
-    return Tensor(tuple(dim for i, dim in enumerate(shape) if i not in gone), op.inputs[0].values)
+    return Tensor(reduced(shape, gone), op.inputs[0].values)
 
 
 @shape_of("ExpandDims")
 def expand_dims(op: Op) -> Result:
     shape = op.shape(0)
     axis = op.axis(op.numbers(1)[0], len(shape) + 1)
-    return Tensor((*shape[:axis], ONE, *shape[axis:]), op.inputs[0].values)
+    return Tensor(inserted(shape, axis, ONE), op.inputs[0].values)
 
 
 @shape_of("ConcatV2 Concat")
@@ -170,11 +158,8 @@ def concat(op: Op) -> Result:
     first, told = (0, last) if op.type == "ConcatV2" else (1, 0)
     parts = [op.shape(i) for i in range(first, first + last)]
     axis = op.axis(op.numbers(told)[0], len(parts[0]))
-    for part in parts[1:]:
-        op.same(replaced(parts[0], axis), replaced(part, axis))
-    length = total(op.sizes.now(part[axis]) for part in parts)
     values = [op.inputs[i].values for i in range(first, first + last)]
-    return Tensor(replaced(parts[0], axis, length), _joined_values(values, parts, axis))
+    return Tensor(concatenated(op.sizes, parts, axis), _joined_values(values, parts, axis))
 
 
 def _joined_values(
@@ -201,7 +186,7 @@ def pack(op: Op) -> Result:
     axis = op.axis(op.attribute("axis", 0), len(shape) + 1)
     values = [tensor.values for tensor in op.inputs]
     joined = tuple(v for value in values for v in value or ()) if axis == 0 and None not in values else None
-    return Tensor((*shape[:axis], constant(len(op.inputs)), *shape[axis:]), joined)
+    return Tensor(inserted(shape, axis, constant(len(op.inputs))), joined)
 
 
 @shape_of("Unpack")
@@ -229,7 +214,7 @@ def _part(op: Op, whole: Expr, count: int, axis: int) -> Expr:
         return part
     number = int(op.sizes.number(whole)) if op.sizes.stored(whole) else None
     if number is not None and number % count:
-        raise Contradiction(f"{count} equal parts of {number}")
+        raise ShapeError(f"{count} equal parts of {number}")
     hint = None if number is None else number // count
     part = op.sizes.new(f"{op.name}:0::dim_{axis}", hint, Origin.DERIVED)
     op.equal(whole, part * count)
@@ -252,15 +237,15 @@ def split_by_sizes(op: Op) -> Result:
 def pad(op: Op) -> Result:
     shape, pads = op.shape(0), op.values(1)
     if len(pads) != 2 * len(shape):
-        raise Contradiction(f"{len(pads)} paddings and {len(shape)} dimensions")
-    return tuple(dim + pads[2 * i] + pads[2 * i + 1] for i, dim in enumerate(shape))
+        raise ShapeError(f"{len(pads)} paddings and {len(shape)} dimensions")
+    return padded(shape, zip(range(len(shape)), pads[::2], pads[1::2], strict=True))
 
 
 @shape_of("Tile")
 def tile(op: Op) -> Result:
     shape, times, values = op.shape(0), op.values(1), op.inputs[0].values
     if len(shape) != len(times):
-        raise Contradiction(f"{len(times)} multiples and {len(shape)} dimensions")
+        raise ShapeError(f"{len(times)} multiples and {len(shape)} dimensions")
     dims = tuple(dim * n for dim, n in zip(shape, times, strict=True))
     count = times[0].value if len(times) == 1 else None
     if values is None or not isinstance(count, int) or count * len(values) > MOST_VALUES:
@@ -283,7 +268,7 @@ def fill(op: Op) -> Result:
 def one_hot(op: Op) -> Result:
     shape, depth = op.shape(0), op.values(1)[0]
     axis = op.axis(op.attribute("axis", -1), len(shape) + 1)
-    return (*shape[:axis], depth, *shape[axis:])
+    return inserted(shape, axis, depth)
 
 
 @shape_of("Range")
@@ -294,7 +279,7 @@ def range_(op: Op) -> Result:
     try:
         length = op.sizes.now(ceil_ratio(limit - start, delta))
     except ArithmeticError:
-        raise Contradiction("a range in steps of 0") from None
+        raise ShapeError("a range in steps of 0") from None
     length = _few_positions(op, length)
     count = length.value
     if not isinstance(count, int) or count > MOST_VALUES:
@@ -354,5 +339,6 @@ def diagonal(op: Op) -> Result:
     return (*shape, *(shape if op.type == "Diag" else shape[-1:]))
 
 
+shape_of("Transpose ConjugateTranspose")(lambda op: permuted(op.shape(0), op.numbers(1)))
 shape_of("LinSpace")(lambda op: (op.values(2)[0],))
 shape_of("MatrixDiagPart DiagPart")(lambda op: op.shape(0)[:-1])

@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import starmap
 
 from tensortide.expr import Expr, constant, maximum, minimum, total
-from tensortide.importers.tensorflow.program import Shape
+from tensortide.importers.shapes import ShapeError, broadcast, reduced, replaced
 from tensortide.importers.tensorflow.shapes.op import (
     MOST_VALUES,
     ONE,
@@ -16,36 +16,11 @@ from tensortide.importers.tensorflow.shapes.op import (
     Result,
     Tensor,
     product,
-    replaced,
     shape_of,
     vector,
 )
-from tensortide.importers.tensorflow.sizes.unify import Contradiction
 
-__all__ = ["broadcast"]
-
-
-def broadcast_dim(op: Op, a: Expr, b: Expr) -> Expr:
-    """Return the size that two sizes broadcast to. One that is 1 in the file gives way; others are one size."""
-    if a == b or b == ONE:
-        return a
-    if a == ONE:
-        return b
-    sizes = op.sizes
-    left, right = sizes.number(a), sizes.number(b)
-    if left == 1 and right != 1 and sizes.stored(a):
-        return b
-    if right == 1 and left != 1 and sizes.stored(b):
-        return a
-    return op.equal(a, b)
-
-
-def broadcast(op: Op, a: Shape, b: Shape) -> Shape:
-    """Return the shape that two shapes broadcast to. Raises Contradiction."""
-    if len(a) < len(b):
-        a, b = b, a
-    split = len(a) - len(b)
-    return a[:split] + tuple(broadcast_dim(op, x, y) for x, y in zip(a[split:], b, strict=True))
+__all__: list[str] = []
 
 
 _UNARY: dict[str, Callable[[Expr], Expr]] = {
@@ -163,13 +138,13 @@ def reduction(op: Op) -> Result:
     shape = op.shape(0)
     keep = op.attribute("keep_dims", False)
     axes = {op.axis(axis, len(shape)) for axis in op.numbers(1)} if len(op.inputs) > 1 else set(range(len(shape)))
-    left = tuple(ONE if i in axes else dim for i, dim in enumerate(shape) if keep or i not in axes)
+    left = reduced(shape, axes, *(ONE,) * keep)
     compute = _REDUCED.get(op.type)
     if op.inputs[0].values is None or compute is None or (len(shape) == 1 and not axes) or len(shape) > 1:
         return left
     values = op.values(0)
     if not values and op.type in ("Max", "Min"):
-        raise Contradiction("the extreme of no elements")
+        raise ShapeError("the extreme of no elements")
     return Tensor(left, (compute(values),))
 
 
@@ -184,9 +159,9 @@ shape_of(
     "SquaredDifference MulNoNan DivNoNan Xdivy Xlogy Xlog1py Atan2 Complex Zeta Equal NotEqual Less LessEqual "
     "Greater GreaterEqual LogicalAnd LogicalOr ApproximateEqual BitwiseAnd BitwiseOr BitwiseXor LeftShift RightShift "
     "Igamma Igammac Polygamma NextAfter"
-)(lambda op: Tensor(broadcast(op, op.shape(0), op.shape(1)), _binary_values(op)))
-shape_of("SelectV2")(lambda op: broadcast(op, broadcast(op, op.shape(0), op.shape(1)), op.shape(2)))
-shape_of("BroadcastArgs")(lambda op: vector(broadcast(op, op.values(0), op.values(1))))
+)(lambda op: Tensor(broadcast(op.sizes, op.shape(0), op.shape(1)), _binary_values(op)))
+shape_of("SelectV2")(lambda op: broadcast(op.sizes, *map(op.shape, range(3))))
+shape_of("BroadcastArgs")(lambda op: vector(broadcast(op.sizes, op.values(0), op.values(1))))
 shape_of(
     "L2Loss LoopCond IsVariableInitialized VarIsInitializedOp QueueSizeV2 QueueSize ScalarSummary HistogramSummary "
     "MergeSummary ImageSummary AudioSummary StringJoin"

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from tensortide.expr import constant
-from tensortide.importers.tensorflow.shapes.op import Op, Result, Tensor, replaced, shape_of
+from tensortide.importers.shapes import replaced
+from tensortide.importers.tensorflow.shapes.op import Op, Result, Tensor, shape_of
 
 __all__: list[str] = []
 

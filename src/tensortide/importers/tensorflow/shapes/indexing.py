@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tensortide.expr import Expr, ceil_ratio, constant
+from tensortide.importers.shapes import ShapeError, replaced
 from tensortide.importers.tensorflow.shapes.op import (
     ONE,
     REST,
@@ -11,10 +12,9 @@ from tensortide.importers.tensorflow.shapes.op import (
     Tensor,
     Unknown,
     product,
-    replaced,
     shape_of,
 )
-from tensortide.importers.tensorflow.sizes.unify import Contradiction, Origin
+from tensortide.importers.tensorflow.sizes.unify import Origin
 
 __all__: list[str] = []
 
@@ -53,7 +53,7 @@ def strided_slice(op: Op) -> Result:
     items = range(_items(op))
     used = sum(1 for i in items if not (new | ellipsis) >> i & 1)
     if used > len(shape):
-        raise Contradiction(f"a slice of {used} and a tensor of {len(shape)} dimensions")
+        raise ShapeError(f"a slice of {used} and a tensor of {len(shape)} dimensions")
     dims: list[Expr] = []
     axis = 0
     for i in items:
@@ -133,7 +133,7 @@ def _picked(op: Op, values: tuple[Expr, ...], single: bool) -> tuple[Expr, ...] 
         if begin is None:
             return None
         if not -len(values) <= first < len(values):
-            raise Contradiction(f"element {first} of {len(values)}")
+            raise ShapeError(f"element {first} of {len(values)}")
         return (values[first],)
     if (begin is None and not open_begin) or (end is None and not open_end) or step is None:
         return None
@@ -153,7 +153,7 @@ def gather(op: Op) -> Result:
         return shape
     positions = op.numbers(1)
     if any(not 0 <= i < len(values) for i in positions):
-        raise Contradiction(f"positions {positions} of {len(values)}")
+        raise ShapeError(f"positions {positions} of {len(values)}")
     return Tensor(shape, tuple(values[i] for i in positions))
 
 

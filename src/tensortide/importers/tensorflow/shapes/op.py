@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 from typing import TypeAlias, TypeVar
 
 from tensortide.expr import Expr, constant, maximum
+from tensortide.importers.shapes import ShapeError, Table, axis_of, same
 from tensortide.importers.tensorflow.program import Attribute, Shape, stated_shapes
-from tensortide.importers.tensorflow.sizes.unify import Contradiction, Origin, Sizes
+from tensortide.importers.tensorflow.sizes.unify import Origin, Sizes
 
 __all__ = [
     "FEW_POSITIONS", "MOST_VALUES", "ONE", "REST", "TABLE", "Op", "Result", "State", "Tensor", "Unknown", "product",
-    "replaced", "shape_of", "vector",
+    "shape_of", "vector",
 ]  # fmt: skip
 
 ONE = constant(1)
@@ -47,30 +48,15 @@ Result: TypeAlias = Shape | Tensor | list[Tensor]
 Function: TypeAlias = Callable[["Op"], Result]
 T = TypeVar("T", bool, int, str, tuple[int, ...])
 
-TABLE: dict[str, Function] = {}
+TABLE: Table[Function] = Table()
 
 
-def shape_of(types: str) -> Callable[[Function], Function]:
-    """Register a function for op types, separated by spaces. Raises ValueError where one has a function already."""
-
-    def register(function: Function) -> Function:
-        for name in types.split():
-            if name in TABLE:
-                raise ValueError(f"op type {name} has two shape functions")
-            TABLE[name] = function
-        return function
-
-    return register
+shape_of = TABLE.rows
 
 
 def product(dims: Iterable[Expr]) -> Expr:
     """Return the product of dims."""
     return math.prod(dims, start=ONE)
-
-
-def replaced(shape: Shape, axis: int, *dims: Expr) -> Shape:
-    """Return ``shape`` with ``dims`` for the one of ``axis``."""
-    return (*shape[:axis], *dims, *shape[axis + 1 :])
 
 
 def vector(values: Iterable[Expr]) -> Tensor:
@@ -132,7 +118,7 @@ class Op:
     def shape(self, i: int) -> Shape:
         """Return the shape of input ``i``. Raises Unknown."""
         if i >= len(self.inputs):
-            raise Contradiction(f"{len(self.inputs)} inputs and at least {i + 1}")
+            raise ShapeError(f"{len(self.inputs)} inputs and at least {i + 1}")
         return self._now(self.inputs[i].shape)
 
     def values(self, i: int) -> tuple[Expr, ...]:
@@ -186,10 +172,8 @@ class Op:
         return value if isinstance(value, type(default)) else default
 
     def axis(self, value: int, rank: int) -> int:
-        """Return an axis counted from the front. Raises Contradiction if the tensor has no such axis."""
-        if not -rank <= value < rank:
-            raise Contradiction(f"axis {value} and {rank} dimensions")
-        return value % rank
+        """Return an axis counted from the front. Raises ShapeError if the tensor has no such axis."""
+        return axis_of(value, rank)
 
     def int_of(self, expr: Expr) -> int:
         """Return the value of ``expr`` in the file. Raises Unknown where it has none."""
@@ -203,10 +187,8 @@ class Op:
         return self.sizes.equal(a, b)
 
     def same(self, a: Shape, b: Shape) -> Shape:
-        """Learn that two shapes are one. Raises Contradiction."""
-        if len(a) != len(b):
-            raise Contradiction(f"{len(a)} and {len(b)} dimensions")
-        return tuple(map(self.equal, a, b))
+        """Learn that two shapes are one. Raises ShapeError."""
+        return same(self.sizes, a, b)
 
     def unknown(self, output: int, dim: int) -> Expr:
         """Return a size that cannot be derived: a symbol that is listed."""

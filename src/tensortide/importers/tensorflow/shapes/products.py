@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 
-from tensortide.expr import Expr, ceil_ratio, constant
+from tensortide.expr import Expr, constant
+from tensortide.importers.shapes import ShapeError, blocks_moved, einsum, layout, positions, product
 from tensortide.importers.tensorflow.program import Shape
-from tensortide.importers.tensorflow.shapes.elementwise import broadcast
 from tensortide.importers.tensorflow.shapes.op import Op, Result, Tensor, Unknown, shape_of
-from tensortide.importers.tensorflow.sizes.unify import Contradiction, Origin
+from tensortide.importers.tensorflow.sizes.unify import Origin
 
-__all__ = ["einsum_terms"]
+__all__: list[str] = []
 
 
 @shape_of("MatMul SparseMatMul BatchMatMul BatchMatMulV2 BatchMatMulV3 _FusedMatMul")
@@ -20,58 +20,30 @@ def matrix_product(op: Op) -> Result:
     for i, name in enumerate(("adj_x", "adj_y") if batched else ("transpose_a", "transpose_b")):
         shape = op.shape(i)
         if len(shape) < 2:
-            raise Contradiction(f"a matrix of {len(shape)} dimensions")
+            raise ShapeError(f"a matrix of {len(shape)} dimensions")
         operands.append((*shape[:-2], shape[-1], shape[-2]) if op.attribute(name, False) else shape)
     a, b = operands
     if not batched and (len(a) != 2 or len(b) != 2):
-        raise Contradiction(f"matrices of {len(a)} and {len(b)} dimensions")
-    op.equal(a[-1], b[-2])
-    batch = broadcast(op, a[:-2], b[:-2]) if op.type[-2:] in ("V2", "V3") else op.same(a[:-2], b[:-2])
-    return (*batch, op.sizes.now(a[-2]), op.sizes.now(b[-1]))
-
-
-def einsum_terms(equation: str) -> tuple[list[str], str]:
-    """Return the index letters of the operands and of the result; an ellipsis is one letter, ``.``."""
-    left, arrow, result = equation.replace(" ", "").replace("...", ".").partition("->")
-    terms = left.split(",")
-    if not arrow:
-        letters = "".join(terms)
-        result = "".join(sorted({c for c in letters if letters.count(c) == 1 or c == "."}))
-    return terms, result
+        raise ShapeError(f"matrices of {len(a)} and {len(b)} dimensions")
+    made = product(op.sizes, a, b)
+    if op.type[-2:] not in ("V2", "V3"):
+        op.same(a[:-2], b[:-2])
+    return tuple(map(op.sizes.now, made))
 
 
 @shape_of("Einsum XlaEinsum")
-def einsum(op: Op) -> Result:
-    equation = op.attribute("equation", "")
-    terms, result = einsum_terms(equation)
-    if len(terms) != len(op.inputs):
-        raise Contradiction(f"{len(op.inputs)} operands and the equation {equation!r}")
-    sizes: dict[str, Expr] = {}
-    around: Shape = ()
-    for i, letters in enumerate(terms):
-        shape = op.shape(i)
-        extra = len(shape) - len(letters.replace(".", ""))
-        if extra < 0 or (extra and "." not in letters):
-            raise Contradiction(f"{len(shape)} dimensions and the indices {letters!r}")
-        front = letters.find(".") if "." in letters else 0
-        around = broadcast(op, around, shape[front : front + extra])
-        named = shape[:front] + shape[front + extra :]
-        for letter, dim in zip(letters.replace(".", ""), named, strict=True):
-            sizes[letter] = op.equal(sizes[letter], dim) if letter in sizes else dim
-    dims: list[Expr] = []
-    for letter in result:
-        dims += around if letter == "." else [sizes[letter]]
-    return tuple(dims)
+def summed(op: Op) -> Result:
+    shapes = [op.shape(i) for i in range(len(op.inputs))]
+    return einsum(op.sizes, op.attribute("equation", ""), shapes, op.equal)
 
 
-def layout(op: Op, rank: int) -> tuple[int, range]:
+def axes_of(op: Op, rank: int) -> tuple[int, range]:
     """Return the axes of channels and of space; axis 0 is the batch."""
-    first = op.attribute("data_format", "").startswith("NC") and rank > 2
-    return (1, range(2, rank)) if first else (rank - 1, range(1, rank - 1))
+    return layout(rank, op.attribute("data_format", "").startswith("NC") and rank > 2)
 
 
 def _channels(op: Op, shape: Shape) -> Shape:
-    return (shape[layout(op, len(shape))[0]],)
+    return (shape[axes_of(op, len(shape))[0]],)
 
 
 def window_size(op: Op, size: Expr, kernel: Expr, stride: int, dilation: int = 1) -> Expr:
@@ -79,9 +51,7 @@ def window_size(op: Op, size: Expr, kernel: Expr, stride: int, dilation: int = 1
     ``floor(n/s)`` always."""
     if not op.exact:
         return size // stride
-    if op.attribute("padding", "") == "SAME":
-        return ceil_ratio(size, stride)
-    return (size - (kernel - 1) * dilation - 1) // stride + 1
+    return positions(size, kernel, stride, dilation, same=op.attribute("padding", "") == "SAME")
 
 
 def _per_axis(op: Op, name: str, rank: int, default: int = 1) -> tuple[int, ...]:
@@ -99,8 +69,8 @@ def _pinned(op: Op, size: Expr) -> Expr:
 def _convolved(op: Op, image: Shape, kernel: Shape) -> Shape:
     rank = len(image)
     if rank != len(kernel) or rank < 3:
-        raise Contradiction(f"an image of {rank} and a kernel of {len(kernel)} dimensions")
-    channel, space = layout(op, rank)
+        raise ShapeError(f"an image of {rank} and a kernel of {len(kernel)} dimensions")
+    channel, space = axes_of(op, rank)
     strides, dilations = _per_axis(op, "strides", rank), _per_axis(op, "dilations", rank)
     pads = _per_axis(op, "explicit_paddings", 2 * rank, 0)
     dims = list(image)
@@ -140,7 +110,7 @@ def pooling(op: Op) -> Result:
     image = op.shape(0)
     kernel, strides = op.attribute("ksize", ()), op.attribute("strides", ())
     if len(kernel) != len(image) or len(strides) != len(image):
-        raise Contradiction(f"an image of {len(image)} and windows of {len(kernel)} dimensions")
+        raise ShapeError(f"an image of {len(image)} and windows of {len(kernel)} dimensions")
     out = tuple(
         dim if k == s == 1 else window_size(op, dim, constant(k), s)
         for dim, k, s in zip(image, kernel, strides, strict=True)
@@ -175,12 +145,8 @@ def bias_add(op: Op) -> Result:
 @shape_of("SpaceToDepth DepthToSpace")
 def move_space(op: Op) -> Result:
     image, block = op.shape(0), op.attribute("block_size", 1)
-    channel, space = layout(op, len(image))
-    grows = op.type == "DepthToSpace"
-    dims = [image[axis] * block if grows else image[axis] // block for axis in range(len(image))]
-    dims[0] = image[0]
-    dims[channel] = image[channel] // block ** len(space) if grows else image[channel] * block ** len(space)
-    return tuple(dims)
+    channel, space = axes_of(op, len(image))
+    return blocks_moved(image, block, channel, space, into=op.type == "SpaceToDepth")
 
 
 @shape_of("SpaceToBatchND BatchToSpaceND")
@@ -189,7 +155,7 @@ def move_to_batch(op: Op) -> Result:
     padded, or cropped, stands in the third input: two numbers for each axis of the block."""
     image, block, around = op.shape(0), op.numbers(1), op.values(2)
     if len(around) != 2 * len(block) or len(block) >= len(image) or 0 in block:
-        raise Contradiction(f"a block of {len(block)} axes and {len(around)} paddings")
+        raise ShapeError(f"a block of {len(block)} axes and {len(around)} paddings")
     to_batch = op.type == "SpaceToBatchND"
     dims = list(image)
     for i, n in enumerate(block):

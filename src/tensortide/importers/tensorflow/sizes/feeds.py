@@ -11,10 +11,11 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import TypeAlias
 
 from tensortide.expr import Expr, as_expr, symbol
+from tensortide.importers.shapes import ShapeError
 from tensortide.importers.tensorflow.optypes import FEEDS, VARIABLES
 from tensortide.importers.tensorflow.program import Shape
 from tensortide.importers.tensorflow.sizes.propagate import Propagation
-from tensortide.importers.tensorflow.sizes.unify import Conflict, Contradiction, Origin
+from tensortide.importers.tensorflow.sizes.unify import Conflict, Origin
 
 NodeOutput: TypeAlias = tuple[int, int]
 """A node and the number of its output."""
@@ -59,7 +60,7 @@ class Feeds:
             learn(*sizes)
         except Conflict:
             raise
-        except Contradiction as error:
+        except ShapeError as error:
             self.notes.append(f"two sizes stay apart: {error}")
 
     def same(self, name: str, size: Expr | int) -> None:

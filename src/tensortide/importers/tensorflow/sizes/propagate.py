@@ -6,13 +6,14 @@ import re
 from collections.abc import Collection, Sequence
 
 from tensortide.expr import Expr, constant
+from tensortide.importers.shapes import ShapeError
 from tensortide.importers.tensorflow.optypes import EXITS
 from tensortide.importers.tensorflow.program import MetaGraphError, Ref, Shape, stated_shapes
 from tensortide.importers.tensorflow.reading.link import Linked
 from tensortide.importers.tensorflow.shapes import TABLE
 from tensortide.importers.tensorflow.shapes.op import Op, State, Tensor, Unknown
 from tensortide.importers.tensorflow.sizes.loops import WRITES, Counters
-from tensortide.importers.tensorflow.sizes.unify import Contradiction, Origin, Sizes
+from tensortide.importers.tensorflow.sizes.unify import Origin, Sizes
 
 MOST_PASSES = 4
 MOST_RESTARTS = 8
@@ -35,7 +36,7 @@ def propagated(graph: Linked, bindings: Bindings, exact: bool) -> Propagation:
         run.counters.loops()
         run.tie_gradients()
         run.sizes.settle(last=False)
-    except Contradiction as error:
+    except ShapeError as error:
         raise graph.raw.fail(f"sizes do not fit: {error}", run.sizes.place) from None
     return run
 
@@ -97,7 +98,7 @@ class Propagation:
             self._unify_with(i, tensors)
             if i in self._carried:
                 self._close(self._carried[i], tensors[0].shape)
-        except Contradiction as error:
+        except ShapeError as error:
             raise self._fail(i, f"sizes do not fit: {error}") from None
         except IndexError:
             raise self._fail(i, "it has too few inputs, or an input has too few elements") from None
@@ -175,21 +176,21 @@ class Propagation:
         if entered is None or shape is None:
             return
         if len(entered) != len(shape):
-            raise Contradiction(f"{len(entered)} dimensions enter the loop and {len(shape)} come back")
+            raise ShapeError(f"{len(entered)} dimensions enter the loop and {len(shape)} come back")
         for d, (a, b) in enumerate(zip(entered, shape, strict=True)):
             if (merge, d) not in self.state.varying:
                 try:
                     self.sizes.equal(a, b)
-                except Contradiction:
+                except ShapeError:
                     self.state.varying.add((merge, d))
 
 
 def _bound(op: Op, tensor: Tensor, dims: tuple[Expr, ...]) -> Tensor:
-    """Return the tensor with the sizes that the caller gave. Raises Contradiction where the file has other ones."""
+    """Return the tensor with the sizes that the caller gave. Raises ShapeError where the file has other ones."""
     elements = tensor.values if op.type == "Const" else None
     known, what = (tensor.shape, "dimensions") if elements is None else (elements, "elements")
     if known is None or len(dims) != len(known):
-        raise Contradiction(f"{len(dims)} bound sizes and {known if known is None else len(known)} {what}")
+        raise ShapeError(f"{len(dims)} bound sizes and {known if known is None else len(known)} {what}")
     given = tuple(_named(op, *pair) for pair in zip(known, dims, strict=True))
     if elements is not None:
         return Tensor(tensor.shape, given)

@@ -13,16 +13,13 @@ from fractions import Fraction
 
 from tensortide.expr import Expr, constant, symbol
 from tensortide.expr.expr import Opaque
+from tensortide.importers.shapes import ShapeError
 
 PRIMES = 10_007
 """Values that stand for unknown sizes while hints decide (which of two dims is broadcast): large, distinct primes."""
 
 
-class Contradiction(Exception):
-    """Two sizes that must be equal are not."""
-
-
-class Conflict(Contradiction):
+class Conflict(ShapeError):
     """Two sizes that must be equal are not, as the caller has bound them."""
 
     def __init__(self, a: Expr, b: Expr, both: bool) -> None:
@@ -122,7 +119,7 @@ class Sizes:
         return not (self.now(expr).symbols & self.unstored)
 
     def equal(self, a: Expr, b: Expr) -> Expr:
-        """Learn that ``a`` and ``b`` are one size, and returns it. Raises Contradiction if they cannot be."""
+        """Learn that ``a`` and ``b`` are one size, and returns it. Raises ShapeError if they cannot be."""
         a, b = self.now(a), self.now(b)
         if a == b:
             return a
@@ -131,14 +128,14 @@ class Sizes:
         return self.now(a)
 
     def equal_if_alike(self, a: Expr, b: Expr) -> None:
-        """Learn that two sizes to which the file gives the same value are one. Raises Contradiction as ``equal``."""
+        """Learn that two sizes to which the file gives the same value are one. Raises ShapeError as ``equal``."""
         if self.stored(a) and self.stored(b) and self.number(a) == self.number(b):
             self.equal(a, b)
 
     def state(self, expr: Expr, value: int) -> None:
         """Learn what the file has for an expression that the caller put in place of a number."""
         if self.stored(expr) and self.number(expr) != value:
-            raise Contradiction(f"{expr} = {self.number(expr)}, as bound by the caller, and {value}")
+            raise ShapeError(f"{expr} = {self.number(expr)}, as bound by the caller, and {value}")
         self.facts.append((expr, value))
         self._adopt(expr, value)
 
@@ -146,7 +143,7 @@ class Sizes:
         """Solve ``a = b`` for one symbol; False if none can be expressed in whole sizes (``last``: in any)."""
         names, choices = _solutions(a, b)
         if not names & self.unstored and self.number(a) != self.number(b):
-            raise Contradiction(f"{self._shown(a)} and {self._shown(b)}")
+            raise ShapeError(f"{self._shown(a)} and {self._shown(b)}")
         free = [(n, solution) for n, solution in choices if self.origins[n] is not Origin.USER and _is_whole(solution)]
         if not free and last:
             free = [(n, s) for n, s in choices if self.origins[n] is Origin.DERIVED and n in self.unstored]
@@ -157,7 +154,7 @@ class Sizes:
         name, solution = min(free, key=lambda choice: self._preference(*choice))
         given = self.origins[name] >= Origin.STORED_FEED  # what is fed or trained is not empty
         if self.number(solution) < 0 or (given and solution.value == 0):
-            raise Contradiction(f"{self._shown(a)} and {self._shown(b)}")
+            raise ShapeError(f"{self._shown(a)} and {self._shown(b)}")
         self._eliminate(name, solution)
         return True
 

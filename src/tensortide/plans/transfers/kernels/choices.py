@@ -7,6 +7,7 @@ import math
 import numpy as np
 
 from tensortide.compiled import compiled, entry_making_arrays, making_arrays
+from tensortide.plans.instance import BEFORE
 from tensortide.plans.transfers.kernels.arrays import HERE, UNLIMITED, Links
 from tensortide.plans.transfers.kernels.greedy import last_of
 from tensortide.plans.transfers.kernels.idles import Idles
@@ -22,6 +23,8 @@ MOST_CHANGED = 3
 """Intervals that change at once, at most."""
 SWAPPED = 0.3
 """Share of the changes of what moves that are to another link."""
+WHOLE = 0.5
+"""Share of the changes to persistent storages that are to all of their intervals at once."""
 NEAR, TRIES = 30, 30
 """Places that are near another; draws to find an interval that is."""
 
@@ -51,11 +54,12 @@ def allowed_over(v: Idles, choice: Ints, i: int, link: int, count: int) -> None:
 
 
 @entry_making_arrays
-def cover(t: Tables, links: Links, v: Idles, x: Line, choice: Ints, budget: int) -> None:
+def cover(t: Tables, links: Links, v: Idles, x: Line, choice: Ints, budget: int, price: float) -> None:
     """Add intervals to ``choice`` until nothing exceeds ``budget``, as far as there are any.
 
     The one is added that takes most bytes times time out of what exceeds it, per time of its engine, at the
-    place that is over most.
+    place that is over most. A copy to the tier counts ``price`` times: to have a storage at home there, and to fetch it
+    twice, may cost less.
     """
     count, last = len(x.sequence), last_of(v, len(t.nbytes))
     tier = np.zeros((len(links.capacity), count + 1), np.int64)
@@ -68,23 +72,68 @@ def cover(t: Tables, links: Links, v: Idles, x: Line, choice: Ints, budget: int)
         at = _sum_over(t, x, level, budget, over)
         if level[at] <= budget:
             return
-        best, most, to = -1, 0.0, HERE
-        for i in range(len(choice)):
-            if choice[i] != HERE or not _covers(v, i, at):
-                continue
-            s = v.storage[i]
-            gain = _relief(v, over, i, count) * min(t.nbytes[s], level[at] - budget)
-            for link in range(len(tier)):
-                score = gain / (links.out_ns[link, s] + links.back_ns[link, s] + 1)
-                if score <= most or not allowed(v, last, choice, i, link, count):
-                    continue
-                if _at_home(v, last, choice, i) or _stores(t, v, i, tier[link], links.capacity[link]):
-                    best, most, to = i, score, link
-        if best < 0:
+        best, to, pair = _best(t, links, v, last, choice, tier, over, at, level[at] - budget, price)
+        if best == NO:
             return
         if not _at_home(v, last, choice, best):
-            _store(t, v, best, tier[to])
+            _store(t, v, best if pair == NO else pair, tier[to])
         choice[best] = to
+        if pair != NO:
+            choice[pair] = to
+
+
+@compiled
+def _best(
+    t: Tables,
+    links: Links,
+    v: Idles,
+    last: Ints,
+    choice: Ints,
+    tier: Ints,
+    over: Floats,
+    at: int,
+    excess: int,
+    price: float,
+) -> tuple[int, int, int]:
+    """The interval to add for the place ``at``, over which link, and the one over the end of the step that goes with
+    it; NO where there is none."""
+    # The gain is that of the interval alone: of the pair only the cost decides, as `_cost` takes the cheaper way.
+    count = len(over) - 2
+    best, most, to, with_it = NO, 0.0, HERE, NO
+    for i in range(len(choice)):
+        if choice[i] != HERE or not _covers(v, i, at):
+            continue
+        gain, is_home = _relief(v, over, i, count) * min(t.nbytes[v.storage[i]], excess), _at_home(v, last, choice, i)
+        for link in range(len(tier)):
+            cost, pair = _cost(links, v, last, choice, i, link, price, count)
+            if gain <= most * cost or not allowed(v, last, choice, i, link, count):
+                continue
+            if pair != NO and not allowed(v, last, choice, pair, link, count):
+                continue
+            if is_home or _stores(t, v, i if pair == NO else pair, tier[link], links.capacity[link]):
+                best, most, to, with_it = i, gain / cost, link, pair
+    return best, to, with_it
+
+
+@compiled
+def _cost(
+    links: Links, v: Idles, last: Ints, choice: Ints, i: int, link: int, price: float, count: int
+) -> tuple[float, int]:
+    """Time of the engines for interval ``i``, and the interval over the end of the step that would make it cheaper."""
+    s = v.storage[i]
+    # Two ways to be away within the step: copied out and fetched back, or at home on the tier (the interval over the
+    # end of the step moves, too), with no copy out, but a fetch before the first use and another after this interval.
+    # The second holds for contents from before the step alone: what an op has written differs from what is at home.
+    out, back, k = price * links.out_ns[link, s], float(links.back_ns[link, s] + 1), last[v.storage[i]]
+    if v.wraps[i] or v.before[i] < 0 or v.after[i] >= count or v.state[i] != BEFORE:
+        return out + back, NO
+    while k != NO and not v.wraps[k]:
+        k = v.other[k]
+    if k == NO:
+        return out + back, NO
+    if choice[k] != HERE:
+        return back, NO
+    return (out + back, NO) if out <= back else (2 * back, int(k))
 
 
 @compiled
@@ -208,14 +257,30 @@ def _movable(t: Tables, v: Idles) -> Ints:
 def _change(
     links: Links, v: Idles, last: Ints, movable: Ints, choice: Ints, trial: Ints, stall: Ints, dice: Ints
 ) -> None:
-    """Change the links of a few intervals of ``trial``, most often of one."""
+    """Change the links of a few intervals of ``trial``, most often of one; or of all of a storage."""
     at = _stalled(stall, dice)
     for _ in range(1 + int(MOST_CHANGED * chance(dice) ** 2)):
         i = _near(v, movable, at, dice)
-        trial[i] = HERE
         link = int(len(links.capacity) * chance(dice))
+        if links.persistent[v.storage[i]] and chance(dice) < WHOLE:
+            _change_all(v, last, trial, i, HERE if choice[i] != HERE else link, len(stall) - 1)
+            continue
+        trial[i] = HERE
         if choice[i] == HERE or (choice[i] != link and chance(dice) < SWAPPED):
             trial[i] = link if allowed(v, last, trial, i, link, len(stall) - 1) else choice[i]
+
+
+@compiled
+def _change_all(v: Idles, last: Ints, trial: Ints, i: int, link: int, count: int) -> None:
+    """Have all intervals of the storage of ``i`` stay, or move over ``link`` as far as they may."""
+    for turn in range(2):
+        k = last[v.storage[i]]
+        while k != NO:
+            if turn == 0:
+                trial[k] = HERE
+            elif link != HERE and allowed(v, last, trial, k, link, count):
+                trial[k] = link
+            k = v.other[k]
 
 
 @compiled

@@ -48,7 +48,10 @@ def gain(w: World, storage: int, least: int) -> np.float32:
 
 @compiled
 def ratio(work: int, nbytes: int, time: int) -> float:
-    """``work / (nbytes * time)``, rounded once, for factors below 2**53 whose product need not be."""
+    """``work / (nbytes * time)`` for factors below 2**53, whose product need not be.
+
+    Rounded once, but for quotients that are halfway between two numbers to twice as many digits.
+    """
     a, b = float(nbytes), float(time)
     high = a * b
     quotient = work / high

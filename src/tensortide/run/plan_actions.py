@@ -1,0 +1,198 @@
+"""The steps of a Plan sorted by the ops of its Graph: what a live run has to do before each of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from tensortide.errors import PlanError
+from tensortide.memory.lifetimes import Residence, residences
+from tensortide.plans import Compute, Copy, Evict, Fetch, Plan
+from tensortide.plans.events.primitives import homes, primitives
+from tensortide.plans.legal import moves, problem_of
+from tensortide.run.step_match import LONGEST_START
+
+if TYPE_CHECKING:
+    from tensortide.graph.model import Graph
+    from tensortide.plans.model import Step
+
+
+class PlanActions:
+    """Actions of ``plan`` on a program that runs the ops of ``graph``, op by op.
+
+    ``before[op]``: its steps between the first run of the op before and that of ``op``, and as a last entry those
+    after the last op. Implicit evictions are included: after its last use in the plan a storage is evicted. ``last``:
+    the evictions, by op and position, after which the step does not touch the storage any more. ``first``: the op
+    before which the plan has to be followed; until then nothing is recomputed or retained, and nothing evicted that is
+    used later.
+
+    A program may refer to a storage beyond its last use, as it does to gradients until they are set to None. If what
+    the storage was computed from is overwritten meanwhile, it could not be recomputed for the program: then it is
+    evicted only when the program has released it. And the program may release a storage from which the plan recomputes
+    something later: ``retained`` has such storages for each op, the last one before they are released.
+
+    Raises PlanError if the plan runs the ops in another order than the graph.
+    """
+
+    def __init__(self, graph: Graph, plan: Plan) -> None:
+        moving = moves(plan)
+        self.before = _grouped(graph, written(graph, plan), {}) if moving else _with_unsaid(graph, plan)
+        if not moving:
+            _postpone(graph, self.before)
+        self.retained = _retained(graph, self.before)
+        self.last = _last(graph, self.before)
+        retained = (op + 1 for op, storages in enumerate(self.retained) if storages)
+        self.first = min(_first(graph, self.before), next(retained, LONGEST_START))
+
+
+def written(graph: Graph, plan: Plan) -> Sequence[Step]:
+    """The steps of a plan that moves storages, with those that it leaves unsaid."""
+    stated = problem_of(plan, graph)
+    return primitives(stated, plan.lanes[0].steps, homes(stated, plan.home)).steps
+
+
+def _with_unsaid(graph: Graph, plan: Plan) -> list[list[Step]]:
+    uses = graph.index.touches
+    steps = plan.lanes[0].steps
+    last: dict[int, int] = {}
+    for at, step in enumerate(steps):
+        if isinstance(step, Compute):
+            last.update(dict.fromkeys(uses[step.op], at))
+        elif isinstance(step, Evict):
+            last.pop(step.storage, None)
+    residence = residences(graph)
+    unsaid: dict[int, list[Step]] = {}
+    for storage, at in last.items():
+        if residence[storage] is Residence.LOCAL:
+            unsaid.setdefault(at, []).append(Evict(storage))
+    return _grouped(graph, steps, unsaid)
+
+
+def _grouped(graph: Graph, steps: Sequence[Step], unsaid: dict[int, list[Step]]) -> list[list[Step]]:
+    actions: list[list[Step]] = [[] for _ in range(len(graph) + 1)]
+    reached = 0
+    for at, step in enumerate(steps):
+        if isinstance(step, Compute) and step.op >= reached:
+            if step.op > reached:
+                raise PlanError(
+                    f"the plan runs op {step.op} before op {reached}: a program that runs keeps its order, and "
+                    "so must a plan that it follows"
+                )
+            reached += 1
+        else:
+            actions[reached].append(step)
+        actions[reached] += unsaid.get(at, [])
+    return actions
+
+
+def _postpone(graph: Graph, actions: list[list[Step]]) -> None:
+    """Repeat the last eviction of each storage where the program releases it, for what could not be evicted before; and
+    drop evictions of what cannot be recomputed later, as what it was computed from is overwritten before."""
+    sources = _sources(graph)
+    facts = graph.index
+    overwritten = [
+        sum(1 << storage for storage in {*writes} - {*made} - {*blind})
+        for writes, made, blind in zip(facts.writes, facts.allocated, facts.blind, strict=True)
+    ]
+    recomputed: dict[int, int] = {}
+    for op in range(len(graph), -1, -1):
+        for number, action in reversed([*enumerate(actions[op])]):
+            if isinstance(action, Compute):
+                recomputed.update(dict.fromkeys(facts.writes[action.op], op))
+            elif isinstance(action, Evict):
+                storage = action.storage
+                until = recomputed.get(storage, _release(graph, storage))
+                for at in range(op, min(until, len(graph))):
+                    lost = overwritten[at] & sources[storage]
+                    if lost and lost & _behind(graph, storage, at):
+                        del actions[op][number]
+                        break
+                if storage not in recomputed and until > op:
+                    actions[until].append(action)
+
+
+def _release(graph: Graph, storage: int) -> int:
+    """Return the op before which the program releases ``storage``."""
+    death = graph.storages[storage].death
+    return len(graph) if death is None else death
+
+
+def _behind(graph: Graph, storage: int, at: int) -> int:
+    """Those from which ``storage`` is recomputed at op ``at``, as bits: the program's own are there, or are brought
+    back before what they are made of is overwritten, and others are recomputed themselves."""
+    facts, found = graph.index, 0
+    queue = [storage]
+    for near in queue:
+        for op in facts.users[near]:
+            if op >= at or near not in facts.writes[op]:
+                continue
+            for source in facts.needs[op]:
+                if source != storage and not found & 1 << source:
+                    found |= 1 << source
+                    if _release(graph, source) <= at:
+                        queue.append(source)
+    return found
+
+
+def _sources(graph: Graph) -> list[int]:
+    """For each storage, those from which its contents in the end are computed, directly or not, as bits."""
+    found = [0] * len(graph.storages)
+    for needs, writes in zip(graph.index.needs, graph.index.writes, strict=True):
+        mask = 0
+        for storage in needs:
+            mask |= found[storage] | 1 << storage
+        for storage in writes:
+            found[storage] |= mask & ~(1 << storage)
+    return found
+
+
+def _retained(graph: Graph, actions: list[list[Step]]) -> list[list[int]]:
+    """For each op the storages to retain once it has run: the program releases them right after it, and the plan
+    recomputes something from them before it evicts them."""
+    found: list[list[int]] = [[] for _ in actions]
+    resident: set[int] = set()
+    released: set[int] = set()
+    """Storages that the program has released and the plan not evicted."""
+    for op, before in enumerate(actions):
+        released |= resident & {*graph.index.released[op]}
+        for action in before:
+            if isinstance(action, Evict):
+                resident.discard(action.storage)
+                released.discard(action.storage)
+            elif isinstance(action, Compute):
+                touched = graph.index.touches[action.op]
+                for storage in released.intersection(touched):
+                    found[(graph.storages[storage].death or 0) - 1].append(storage)
+                    released.discard(storage)
+        resident.update(graph.index.touches[op] if op < len(graph) else ())
+    return found
+
+
+def _last(graph: Graph, actions: list[list[Step]]) -> set[tuple[int, int]]:
+    later: set[int] = set()
+    found = set()
+    for op in range(len(graph), -1, -1):
+        later.update(graph.index.touches[op] if op < len(graph) else ())
+        for number, action in reversed([*enumerate(actions[op])]):
+            if isinstance(action, Compute):
+                later.update(graph.index.touches[action.op])
+            elif isinstance(action, Copy | Fetch):
+                later.add(action.storage)
+            elif isinstance(action, Evict) and action.storage not in later:
+                found.add((op, number))
+    return found
+
+
+def _first(graph: Graph, actions: list[list[Step]]) -> int:
+    uses = graph.index.touches
+    evicted: dict[int, int] = {}
+    first = LONGEST_START
+    for op, before in enumerate(actions):
+        for action in before:
+            if isinstance(action, Evict):
+                evicted.setdefault(action.storage, op)
+            else:
+                first = min(first, op)
+        if op < len(uses):
+            first = min([first, *(evicted[storage] for storage in uses[op] if storage in evicted)])
+    return first

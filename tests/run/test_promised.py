@@ -1,0 +1,159 @@
+"""What a plan promises of a step, kept by the live run that follows it."""
+
+from __future__ import annotations
+
+import functools
+import random
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+import tensortide
+from tensortide.errors import PlanLeft
+from tensortide.memory.accumulate import sums_in_place
+from tensortide.plans import Compute, Plan, in_order
+from tensortide.run.budget import Budget
+from tensortide.timelines import timeline
+from tests.run.follow_steps import Build, built, example, loop, same_as_without, traced
+from tests.run.layers import LAYERS, WIDTH
+from tests.run.same import UNLIMITED
+from tests.run.training import CLASSES, OPTIMIZERS
+
+PLAIN = (
+    *("attention", "batch-norm", "convolution", "custom", "dropout", "functional", "group-norm", "gru", "hooked"),
+    *("layer-norm", "lstm", "many-results", "residual", "views"),
+)
+"""Layers that do the same in every step."""
+EXAMPLES = (
+    *("bert", "char_lm", "densenet", "diffusion", "gpt2", "hf_gpt2", "inception_v3", "llama", "lstm", "mixtral"),
+    *("resnet", "resnet18_cifar", "similarity_treelstm", "transformer", "treelstm", "unet", "unrolled_gan"),
+    *("unrolled_rnn", "vit", "word_lm"),
+)
+
+
+def drawn(seed: int) -> Build:
+    """A classifier of layers that ``seed`` draws, with branches whose gradients are summed."""
+    dice = random.Random(seed)
+    names = dice.sample(PLAIN, dice.randint(4, 8))
+    kind = dice.choice(["sgd", "adam", "adam-foreach", "adamw-fused", "adagrad", "rmsprop"])  # every step does the same
+    branches = [dice.random() < 0.5 for _ in names]
+    batch = dice.choice([16, 64])
+
+    def build() -> Callable[[], Any]:
+        layers, head = nn.ModuleList([LAYERS[name]() for name in names]), nn.Linear(WIDTH, CLASSES)
+        optimizer = OPTIMIZERS[kind]([*layers.parameters(), *head.parameters()])
+        x, labels = torch.randn(batch, WIDTH), torch.randint(0, CLASSES, (batch,))
+
+        def step() -> Any:
+            state = x
+            for layer, branch in zip(layers, branches, strict=True):
+                state = state + layer(state) if branch else layer(state)
+            scores = head(state)
+            loss = nn.functional.cross_entropy(scores, labels)
+            loss.backward()
+            del state, scores
+            optimizer.step()
+            optimizer.zero_grad()
+            return loss.detach()
+
+        return step
+
+    return build
+
+
+def recomputed(plan: Plan) -> list[Counter[int]]:
+    """The ops that ``plan`` runs again, before the first run of each op and after the last."""
+    found, seen = [Counter[int]()], set()
+    for step in plan.lanes[0].steps:
+        if not isinstance(step, Compute):
+            continue
+        if step.op in seen:
+            found[-1][step.op] += 1
+        else:
+            seen.add(step.op)
+            found.append(Counter())
+    return found
+
+
+def assert_kept(build: Build, share: float, *, exactly: bool = True) -> int:
+    """Plan a step for ``share`` of its peak and follow the plan, in the memory of an ordinary step and in what it took
+    there: it recomputes what the plan says, or not ``exactly``: nothing else. Returns how many ops the plan recomputes,
+    -1 if there is none."""
+    graph = tensortide.capture(built(build), real=True)
+    least_bytes = int(timeline(graph).peak_bytes * share)
+    planned = tensortide.plan(graph, least_bytes, durations_ns=[1000] * len(graph), effort=0.05, time_limit_s=5)
+    if planned.plan is None:
+        return -1
+    step = built(build)
+    ordinary = traced(step, UNLIMITED, graph).steps[-1]
+    limit = ordinary.peak_bytes
+    for _ in range(2):
+        budget = traced(step, limit, graph, policy=planned.plan)
+        assert (budget.usage.followed_steps, budget.usage.left_steps) == (3, 0)
+        for live in budget.steps:
+            pairs = zip(recomputed(live.plan()), recomputed(planned.plan), strict=True)
+            assert all(did == said if exactly else did <= said for did, said in pairs)
+        taken = max(live.peak_bytes for live in budget.steps)
+        assert taken <= limit
+        limit = taken
+    assert same_as_without(build, step, 10)
+    return sum(map(Counter.total, recomputed(planned.plan)))
+
+
+def test_a_step_that_sums_gradients_recomputes_what_was_planned() -> None:
+    assert assert_kept(functools.partial(loop, 8), 0.85) > 0
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(16))
+def test_drawn_steps_recompute_nothing_but_what_was_planned(seed: int) -> None:
+    """Some of them overwrite what a gradient was made of: that is not recomputed live, whatever the plan says."""
+    assert_kept(drawn(seed), random.Random(seed).choice((0.95, 0.85, 0.75)), exactly=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", EXAMPLES)
+def test_examples_recompute_what_was_planned(name: str) -> None:
+    assert assert_kept(example(name), 0.85) > 0
+
+
+def test_a_gradient_that_the_program_keeps_is_not_summed_into() -> None:
+    """Nothing tells that a step keeps it but the references to it: what the step does is the same."""
+    kept: list[torch.Tensor] = []
+    keeping = False
+
+    class Doubled(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, x: torch.Tensor) -> torch.Tensor:
+            return x * 2
+
+        @staticmethod
+        def backward(ctx: Any, gradient: torch.Tensor) -> torch.Tensor:
+            found = gradient * 2
+            if keeping:
+                kept.append(found)
+            return found
+
+    weight = nn.Parameter(torch.randn(16, 16))
+
+    def step() -> None:
+        weight.grad = None
+        middle = weight.exp().tanh().sin().cos().tanh().exp().sin()
+        (middle.square().mean() + Doubled.apply(middle).mean()).backward()
+
+    graph = tensortide.capture(step)
+    assert sums_in_place(graph)
+    with Budget(UNLIMITED, in_order(graph, range(len(graph)), "cpu"), graph=graph) as budget:
+        step()
+        keeping = True
+        with pytest.warns(PlanLeft, match=r"expects aten\.add_\.Tensor"):
+            step()
+        keeping = False
+        step()
+    assert (budget.usage.followed_steps, budget.usage.left_steps) == (2, 1)
+    (gradient,) = kept
+    assert torch.equal(gradient, torch.full((16, 16), 2 / 256))
