@@ -82,9 +82,9 @@ def test_the_plan_of_a_script_is_followed_as_the_next_lines_say(tmp_path: Path) 
         "optimizer = torch.optim.SGD(model.parameters(), 0.1)\nx = torch.randn(4096, 64)\n"
     )
     (tmp_path / "train.py").write_text(f"{made}if True:\n{loop}")
-    asked = ("--budget", "80%", "--work-limit", "1000", "--plan", "t.json", "--", "python", "train.py")
+    asked = ("--budget", "80%", "--work-limit", "1000", "--plan", "t.json", "--", sys.executable, "train.py")
     capture, follow = re.findall("^next: (.*)", run(tmp_path, *asked).stdout, re.MULTILINE)
-    assert capture == "tensortide capture -o t.tide -- python train.py"
+    assert capture == f"tensortide capture -o t.tide -- {sys.executable} train.py"
     assert called(tmp_path, *capture.split()[1:]).returncode == 0
     opened = re.fullmatch("in train.py, where training begins: (with .*:) the loop inside follows the plan", follow)
     assert opened is not None

@@ -28,6 +28,15 @@ def owners(args: Sequence[Any]) -> Owners:
     return sys.getrefcount(args[0]), owners_of_tensor(args[0]), *of_storage
 
 
+def is_unshared(runtime: Runtime, args: Sequence[Any]) -> bool:
+    """Tell whether the first of ``args`` of a sum can take the result. Where a plan moves storages, Python has references
+    to them that are not the program's: those are not counted."""
+    found, usual = owners(args), runtime.unshared
+    if runtime.engine.tiers is None:
+        return found == usual
+    return (*found[:2], found[3]) == (*usual[:2], usual[3])
+
+
 def unshared(runtime: Runtime) -> Owners:
     """``owners`` of a sum of gradients that autograd makes under ``runtime``, which is open, where nothing else refers
     to the first operand: its memory can take the result, as in an ordinary run, and nobody can tell the difference."""
