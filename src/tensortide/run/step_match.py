@@ -14,7 +14,7 @@ from tensortide.recorder.schema import schema_of
 from tensortide.recorder.torch_dtypes import torch_dtype
 from tensortide.run.block import Block, Recomputable, stored, tensors_of
 from tensortide.run.operators import Operator, operator_of
-from tensortide.run.sums import SUM, SUM_IN_PLACE, is_unshared
+from tensortide.run.sums import SUM, SUM_IN_PLACE, owners
 from tensortide.run.tables import NOTHING
 from tensortide.timelines.events import Kind
 
@@ -146,7 +146,7 @@ class StepMatch:
         runtime = self.runtime
         engine = runtime.engine
         engine.collect()
-        if self.at >= 0 and self.expected[self.at].summed and operator.func is SUM and is_unshared(runtime, args):
+        if self.at >= 0 and self.expected[self.at].summed and operator.func is SUM and owners(args) == runtime.unshared:
             operator = operator_of(SUM_IN_PLACE)
         schema = schema_of(operator.func)
         tensors = [] if schema.fresh else _own(tensors_of([*args, *kwargs.values()]))  # as the recorder takes them

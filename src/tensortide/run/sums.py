@@ -17,24 +17,17 @@ if TYPE_CHECKING:
     from tensortide.run.runtime import Runtime
 
 SUM, SUM_IN_PLACE = torch.ops.aten.add.Tensor, torch.ops.aten.add_.Tensor
-Owners: TypeAlias = tuple[int, int, int, int]
-"""References to a tensor that an op is given, of Python and of C++, and those to its storage."""
+Owners: TypeAlias = tuple[int, int, int]
+"""References to a tensor that an op is given, of Python and of C++, and those of C++ to its storage."""
 
 
 def owners(args: Sequence[Any]) -> Owners:
-    """Count those of the first of ``args``, to which the caller has no reference of its own."""
-    storage = storage_of(args[0])
-    of_storage = sys.getrefcount(storage), owners_of_storage(storage._cdata)
-    return sys.getrefcount(args[0]), owners_of_tensor(args[0]), *of_storage
+    """Count those of the first of ``args``, to which the caller has no reference of its own.
 
-
-def is_unshared(runtime: Runtime, args: Sequence[Any]) -> bool:
-    """Tell whether the first of ``args`` of a sum can take the result. Where a plan moves storages, Python has references
-    to them that are not the program's: those are not counted."""
-    found, usual = owners(args), runtime.unshared
-    if runtime.engine.tiers is None:
-        return found == usual
-    return (*found[:2], found[3]) == (*usual[:2], usual[3])
+    Who keeps no tensor but its storage alone, in Python, is not seen: the budget itself has such references.
+    """
+    of_storage = owners_of_storage(storage_of(args[0])._cdata)
+    return sys.getrefcount(args[0]), owners_of_tensor(args[0]), of_storage
 
 
 def unshared(runtime: Runtime) -> Owners:
