@@ -181,7 +181,7 @@ def test_a_sum_of_gradients_is_never_computed_again() -> None:
 
 
 @pytest.mark.filterwarnings("ignore::tensortide.errors.PlanLeft")
-@pytest.mark.parametrize("keep", [None, lambda gradient: gradient, torch.Tensor.detach])
+@pytest.mark.parametrize("keep", [None, lambda gradient: gradient, torch.Tensor.detach, torch.Tensor.untyped_storage])
 def test_a_gradient_that_a_hook_keeps_is_not_summed_into(keep: Callable[[torch.Tensor], Any] | None) -> None:
     x, kept = torch.linspace(0, 1, 64).requires_grad_(), list[Any]()
 

@@ -97,7 +97,7 @@ class Runtime(Residence):
         """True while what ops make stays resident: others write it too, unseen."""
         self.graph: Graph | None = None
         """The captured step, if there is one."""
-        self.unshared: Owners = 0, 0, 0
+        self.unshared: Owners = 0, 0, 0, 0
         """References to the first operand of a sum of gradients that may be in place; counted with a ``graph``."""
         self.disarm: Callable[[], None] = lambda: None
         """Takes the compiled core away from the thread that opened the budget, where it is called."""

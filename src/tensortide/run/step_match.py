@@ -146,7 +146,12 @@ class StepMatch:
         runtime = self.runtime
         engine = runtime.engine
         engine.collect()
-        if self.at >= 0 and self.expected[self.at].summed and operator.func is SUM and owners(args) == runtime.unshared:
+        if (
+            self.at >= 0
+            and self.expected[self.at].summed
+            and operator.func is SUM
+            and owners(runtime, args) == runtime.unshared
+        ):
             operator = operator_of(SUM_IN_PLACE)
         schema = schema_of(operator.func)
         tensors = [] if schema.fresh else _own(tensors_of([*args, *kwargs.values()]))  # as the recorder takes them

@@ -17,17 +17,17 @@ if TYPE_CHECKING:
     from tensortide.run.runtime import Runtime
 
 SUM, SUM_IN_PLACE = torch.ops.aten.add.Tensor, torch.ops.aten.add_.Tensor
-Owners: TypeAlias = tuple[int, int, int]
-"""References to a tensor that an op is given, of Python and of C++, and those of C++ to its storage."""
+Owners: TypeAlias = tuple[int, int, int, int]
+"""References to a tensor that an op is given, of Python and of C++, and those to its storage."""
 
 
-def owners(args: Sequence[Any]) -> Owners:
-    """Count those of the first of ``args``, to which the caller has no reference of its own.
-
-    Who keeps no tensor but its storage alone, in Python, is not seen: the budget itself has such references.
-    """
-    of_storage = owners_of_storage(storage_of(args[0])._cdata)
-    return sys.getrefcount(args[0]), owners_of_tensor(args[0]), of_storage
+def owners(runtime: Runtime, args: Sequence[Any]) -> Owners:
+    """Count those of the first of ``args``, to which the caller has no reference of its own."""
+    storage = storage_of(args[0])
+    value = runtime.storages.known.get(storage._cdata)
+    retained = value is not None and value.block.own is storage  # a plan's own reference
+    of_storage = sys.getrefcount(storage) - retained, owners_of_storage(storage._cdata)
+    return sys.getrefcount(args[0]), owners_of_tensor(args[0]), *of_storage
 
 
 def unshared(runtime: Runtime) -> Owners:
@@ -37,7 +37,7 @@ def unshared(runtime: Runtime) -> Owners:
 
     def counting(action: Callable[..., Any], operator: Operator, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         if operator.func is SUM:
-            found.append(owners(args))
+            found.append(owners(runtime, args))
         return action(operator, args, kwargs)
 
     engine = runtime.engine
