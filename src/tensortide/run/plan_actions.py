@@ -118,8 +118,8 @@ def _release(graph: Graph, storage: int) -> int:
 
 
 def _behind(graph: Graph, storage: int, at: int) -> int:
-    """Those from which ``storage`` is recomputed at op ``at``, as bits: the program's own are there, or are brought
-    back before what they are made of is overwritten, and others are recomputed themselves."""
+    """The storages from which ``storage`` is recomputed at op ``at``, as bits: the program's own are there, or are
+    brought back before what they are made of is overwritten, and others are recomputed themselves."""
     facts, found = graph.index, 0
     queue = [storage]
     for near in queue:

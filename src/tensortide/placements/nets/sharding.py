@@ -70,7 +70,7 @@ def shards_of(name: str, count: int) -> tuple[str, ...]:
 
 
 def most_devices(net: Net) -> tuple[int, ...]:
-    """By how many devices each layer of ``net.order`` can be shared: a convolution by one for each output channel."""
+    """The number of devices that can share each layer of ``net.order``: for a convolution, its output channels."""
     every = (net.entries[name] for name in net.order)
     return tuple(max(1, _outputs(entry)) if entry.type == "Convolution" else 1 for entry in every)
 

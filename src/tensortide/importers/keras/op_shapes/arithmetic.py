@@ -112,7 +112,7 @@ shape("CDist")(lambda call: product(PLAIN, call.x, call.shape(1)[:-2] + call.sha
 
 @shape("Dot Inner Tensordot")
 def contracted(call: Operation) -> Shape:
-    """What is not contracted of both; a number leaves the other as it is."""
+    """The dimensions of both that are not contracted; a number leaves the other as it is."""
     a, b = call.x, call.shape(1)
     axes = call.config.get("axes", 1)
     if call.kind != "Tensordot" and not (a and b):

@@ -57,7 +57,7 @@ def put_together(call: Operation) -> Shape:
 
 @shape("ArraySplit Dsplit Hsplit Split Vsplit")
 def split(call: Operation) -> list[Shape]:
-    """So many equal parts, the first longer by one where they cannot be, or parts between positions."""
+    """Equal parts, the first of them longer by one where the size does not divide, or parts between positions."""
     of_name = {"Vsplit": 0, "Hsplit": min(1, len(call.x) - 1), "Dsplit": 2}.get(call.kind)
     axis = call.axis(len(call.x)) if of_name is None else axis_of(of_name, len(call.x))
     parts = call.config["indices_or_sections"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tensortide.graph.handles import Handle, Out
 from tensortide.importers.onnx.training.reverse import Back, Rule
+from tensortide.importers.shapes import einsum_terms
 
 
 def _operands(back: Back) -> None:
@@ -85,16 +86,11 @@ def attention(back: Back) -> None:
 
 def einsum(back: Back) -> None:
     """A sum of products: the gradient of each operand is one of the result's gradient and the others."""
-    equation = str(back.attr("equation", "")).replace(" ", "")
-    left, arrow, right = equation.partition("->")
-    if not arrow:
-        letters = left.replace(",", "").replace(".", "")
-        right = "..." * ("..." in left) + "".join(sorted(c for c in set(letters) if letters.count(c) == 1))
-    terms = left.split(",")
+    terms, result = einsum_terms(str(back.attr("equation", "")))
     for place, term in enumerate(terms):
         if back.wanted(place):
             others = [i for i in range(len(terms)) if i != place]
-            text = ",".join([right, *(terms[i] for i in others)]) + f"->{term}"
+            text = (",".join([result, *(terms[i] for i in others)]) + f"->{term}").replace(".", "...")
             held = [back.input(i) for i in others]
             back.give(place, back.emit("EinsumGrad", back.dy, *held, out=back.input(place).shape, equation=text))
 
