@@ -9,6 +9,7 @@ it: its operators are declared here, and models that call them on real tensors a
 
 from __future__ import annotations
 
+import argparse
 import csv
 import gc
 import json
@@ -133,13 +134,15 @@ def write(counts: dict[str, Counter[str]]) -> None:
         out.writerows({"op": name, **known[name]} for name in sorted(known) if any(known[name].values()))
 
 
-def main(libraries: list[str]) -> None:
-    """Record the models of ``libraries`` and write the list."""
+def main(arguments: list[str]) -> None:
+    """Record the models of the libraries that are named and write the list."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("libraries", nargs="+", choices=LIBRARIES)
     warnings.simplefilter("ignore")
     declared = torch.library.Library("torchvision", "DEF")
     for name in _DECLARED:
         declared.define(f"{name}(Tensor dets, Tensor scores, float iou_threshold) -> Tensor")
-    for library in libraries:
+    for library in parser.parse_args(arguments).libraries:
         counts: Counter[str] = Counter()
         ran = 0
         for model in LIBRARIES[library]():
