@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import sys
 import threading
 import time
 from typing import Any
@@ -90,6 +91,35 @@ def test_code_that_looks_at_nothing_ends_when_the_listener_has_had_enough() -> N
         interruptible(work, look)
     assert closed == [True]
     assert interruptible(lambda: 7) == 7
+
+
+def test_what_ends_python_code_within_a_finalizer_shows_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[Any] = []
+    monkeypatch.setattr(sys, "unraisablehook", shown.append)
+    closing = threading.Event()
+
+    class Slow:
+        def __del__(self) -> None:
+            closing.set()
+            while True:  # only what is raised in here ends it, and goes no further
+                time.sleep(0.01)
+
+    def work() -> None:
+        for _ in range(2):
+            Slow()
+            raised.append(True)
+        while True:
+            time.sleep(0.01)
+
+    def look() -> None:
+        if closing.is_set():
+            raise Enough
+
+    raised: list[bool] = []
+    with pytest.raises(Enough):
+        interruptible(work, look)
+    assert raised
+    assert not shown
 
 
 def program(rows: int, columns: int) -> dict[str, Any]:

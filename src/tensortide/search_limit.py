@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import math
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -115,6 +116,18 @@ class _Unwanted(SystemExit):
     """Ends a thread for whose result nobody waits: no ``except Exception`` catches it, and it shows nothing."""
 
 
+class _UnraisableHook:
+    """Hook that shows all but ``_Unwanted``, which may arrive in a ``__del__`` or in a callback of the garbage
+    collector: Python reports such exceptions, and the thread goes on until the next."""
+
+    def __init__(self, shown: Callable[[sys.UnraisableHookArgs], object]) -> None:
+        self._shown = shown
+
+    def __call__(self, unraisable: sys.UnraisableHookArgs) -> None:
+        if not issubclass(unraisable.exc_type, _Unwanted):
+            self._shown(unraisable)
+
+
 def interruptible(work: Callable[[], Result], look: Look = no_look) -> Result:
     """As ``attended``, for long Python code that never calls ``look``: what ends the wait also ends ``work``, by an
     exception at its next instruction, as Ctrl-C would."""
@@ -128,6 +141,8 @@ def interruptible(work: Callable[[], Result], look: Look = no_look) -> Result:
             running.clear()
 
     def stop() -> None:
+        if not isinstance(sys.unraisablehook, _UnraisableHook):
+            sys.unraisablehook = _UnraisableHook(sys.unraisablehook)
         for thread in running:
             ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), ctypes.py_object(_Unwanted))
 

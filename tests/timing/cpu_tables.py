@@ -8,7 +8,7 @@ import math
 from collections import defaultdict
 
 from tensortide.timing import Device
-from tensortide.timing.families import SMALL, VIEW, named
+from tensortide.timing.families import SMALL, VIEW, of_name
 from tensortide.timing.fit.samples import samples
 from tensortide.timing.fit.steps import MeasuredStep
 from tensortide.timing.sequence import LARGE, reuse
@@ -62,8 +62,8 @@ def _work(row: dict[str, str]) -> Work:
     read, written = int(row["read_bytes"]), int(row["write_bytes"])
     if base == "embedding":
         read = written
-    found = named(base)
-    family = _OF_NO_NAME.get(base, "pointwise") if found is None else found.name + "_backward" * ("backward" in base)
+    found = of_name(f"aten.{base}.default")
+    family = _OF_NO_NAME.get(base, "pointwise") if found is None else found[0]
     if base in ("mm", "addmm", "bmm"):
         (*batch, m, k), (*_, n) = ins[-2:]
         dims = (math.prod(batch), m, n, k)

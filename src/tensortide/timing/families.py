@@ -205,15 +205,17 @@ def _placed(op: OpView, cost: Cost) -> tuple[str, Dimensions]:
 
 
 def _family(op: OpView, cost: Cost) -> tuple[str, Dims]:
-    return _recorded(op.name) or (_kind(op, cost), _rows)
+    return of_name(op.name) or (_kind(op, cost), _rows)
 
 
 @functools.cache
-def _recorded(op: str) -> tuple[str, Dims] | None:
-    """Family and dimensions of ``op``, as recorded, by its name or by the family of its cost."""
+def of_name(op: str) -> tuple[str, Dims] | None:
+    """Family and dimensions of ``op``, as recorded (``aten.mm.default``), by its name or by the family of its cost.
+
+    None for an op that goes by what it does."""
     base = qualified(op).partition("::")[2].partition(".")[0]
     name = base if base.endswith("__") else base.removesuffix("_")
-    found, rule = named(name), rule_for(qualified(op))
+    found, rule = _named(name), rule_for(qualified(op))
     of_cost = OF_COST.get(rule.family) if rule is not None else None
     if found is None and of_cost is not None:
         found = Family(of_cost, "")
@@ -223,8 +225,7 @@ def _recorded(op: str) -> tuple[str, Dims] | None:
     return found.name + "_backward" * backward, found.dims
 
 
-@functools.cache
-def named(name: str) -> Family | None:
+def _named(name: str) -> Family | None:
     """The family of an op called ``name``, without its namespace and overload; None for an op that goes by its cost."""
     for family in FAMILIES:
         if any(name == mark[1:] if mark[0] == "=" else mark in name for mark in family.marks.split()):
