@@ -149,7 +149,7 @@ def measure(run: harness.Run) -> None:
         budget = 500 if run.smallest else 20_000
         found = min(algorithm("best").search(problem, budget, seed).score_ms for seed in range(3))
         began = time.process_time()
-        bound = problem.bounds().best_ms
+        bound = problem.bounds.best_ms
         left = Branches(problem, found, simulates=True)
         if name in PROVED and not run.smallest:
             left.search()

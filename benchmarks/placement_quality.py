@@ -109,7 +109,7 @@ def _searched(problem: NetProblem, kind: str, run: harness.Run) -> harness.Row:
         "best": min(scores),
         "median": statistics.median(scores),
         "worst": max(scores),
-        "bound": problem.bounds().best_ms if kind == "best" else None,
+        "bound": problem.bounds.best_ms if kind == "best" else None,
         "simulated": round(statistics.median(one.evaluations for one in found)),
         "cpu_s": statistics.median(one.cpu_s for one in found),
         "scores": scores,

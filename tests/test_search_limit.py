@@ -40,10 +40,28 @@ def test_a_part_is_over_when_the_whole_is() -> None:
     assert part.spent
 
 
+def test_a_part_has_the_clock_of_the_whole() -> None:
+    now = [100.0]
+    whole = SearchLimit(seconds=10, clock=lambda: now[0])
+    part = whole.part(0.5)
+    now[0] += 4
+    assert (part.seconds_left, whole.seconds_left) == (1, 6)
+    now[0] += 2
+    assert part.spent
+    assert not whole.spent
+
+
 def test_of_work_alone_no_clock_is_read() -> None:
     limit = on_a_loaded_machine(lambda: SearchLimit.given(None, 10, otherwise_s=60))
     assert not on_a_loaded_machine(lambda: limit.part(0.5).spent)
     assert limit.seconds_left == float("inf")
+
+
+def test_without_a_limit_what_others_do_meanwhile_ends_no_search() -> None:
+    limit, by_the_wall = SearchLimit.given(None, None, otherwise_s=0.2), SearchLimit.given(0.2, None, otherwise_s=60)
+    time.sleep(0.25)  # as while others have the processor
+    assert not limit.part(0.5).spent
+    assert by_the_wall.spent
 
 
 @pytest.mark.parametrize("given", [(60.0, None), (None, None), (60.0, 10)])
@@ -160,3 +178,10 @@ def test_a_program_that_takes_long_ends_with_its_listener() -> None:
         linear_program.solved(cost, limit=SearchLimit(seconds=300), iteration=1, look=look, **stated)
     assert time.monotonic() - began < 20
     assert threading.active_count() == threads
+
+
+def test_seconds_that_do_not_count_end_no_search() -> None:
+    began = time.monotonic()
+    limit = SearchLimit.given(0.1, None, otherwise_s=60, apart_s=lambda: time.monotonic() - began)
+    time.sleep(0.15)
+    assert not limit.spent

@@ -29,7 +29,7 @@ else:
 
 def compiling_s() -> float:
     """Seconds that this process has spent compiling so far: a time limit of a search does not count them."""
-    return 0.0 if _compilations is None else float(_compilations.seconds)
+    return 0.0 if _compilations is None else float(_compilations.so_far())
 
 
 def _listener() -> Any:
@@ -48,6 +48,9 @@ def _listener() -> Any:
                 self._started = time.perf_counter()
                 self._meanwhile.enter_context(no_collection())
             self._depth += 1
+
+        def so_far(self) -> float:
+            return self.seconds + (time.perf_counter() - self._started if self._depth else 0.0)
 
         def on_end(self, event: object) -> None:
             self._depth -= 1

@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple
 _LOG = logging.getLogger("tensortide")
 Say = Callable[[str], None]
 """Shows a line of progress."""
-PREPARING = "preparing the search; the first time on a machine its functions are compiled, in up to a minute"
+PREPARING = "preparing the search; the first time on a machine its functions are compiled, before its time begins"
 
 
 def silent(message: str) -> None:

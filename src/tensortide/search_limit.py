@@ -24,8 +24,8 @@ def no_look() -> None:
 
 
 class SearchLimit:
-    """Limit of a search in counted ``work``, in ``seconds`` from now on, or in both; the first that is reached ends the
-    search.
+    """Limit of a search in counted ``work``, in ``seconds`` from now on by ``clock`` (default: that on the wall), or in
+    both; the first that is reached ends the search.
 
         >>> limit = SearchLimit(work=100)
         >>> limit.spend(60)
@@ -36,21 +36,43 @@ class SearchLimit:
     machine, however loaded. What is spent of a ``part`` is spent of the whole, too.
     """
 
-    __slots__ = ("_end", "_left", "_whole")
+    __slots__ = ("_clock", "_end", "_left", "_whole")
 
-    def __init__(self, *, work: float = math.inf, seconds: float = math.inf, whole: SearchLimit | None = None) -> None:
-        self._left, self._whole = work, whole
-        self._end = math.inf if seconds == math.inf else time.monotonic() + seconds
+    def __init__(
+        self,
+        *,
+        work: float = math.inf,
+        seconds: float = math.inf,
+        whole: SearchLimit | None = None,
+        clock: Callable[[], float] | None = None,
+    ) -> None:
+        self._left, self._whole, self._clock = work, whole, clock or time.monotonic
+        self._end = math.inf if seconds == math.inf else self._clock() + seconds
 
     @classmethod
-    def given(cls, seconds: float | None, work: float | None, *, otherwise_s: float) -> SearchLimit:
-        """The limits that are not None; ``otherwise_s`` seconds if both are. Raises RequestError for what is none."""
+    def given(
+        cls,
+        seconds: float | None,
+        work: float | None,
+        *,
+        otherwise_s: float,
+        apart_s: Callable[[], float] = lambda: 0.0,
+    ) -> SearchLimit:
+        """The limits that are not None; if both are, ``otherwise_s`` seconds of the processor's time for this process,
+        so that a loaded machine takes longer, and finds no less. ``apart_s``: seconds so far that do not count.
+
+        Raises RequestError for what is no limit.
+        """
         for name, value, unit in (("time_limit_s", seconds, "seconds"), ("work_limit", work, "steps")):
             if value is not None:
                 check_argument(name, value, (Real,), f"a number of {unit}, 0 or more", least=0)
-        if seconds is None:
-            seconds = otherwise_s if work is None else math.inf
-        return cls(seconds=seconds, work=math.inf if work is None else work)
+        is_given = seconds is not None or work is not None
+        clock = time.monotonic if is_given else time.process_time
+        return cls(
+            seconds=seconds if seconds is not None else math.inf if is_given else otherwise_s,
+            work=math.inf if work is None else work,
+            clock=lambda: clock() - apart_s(),
+        )
 
     def spend(self, work: float) -> None:
         """Count ``work`` that is done."""
@@ -67,7 +89,7 @@ class SearchLimit:
     @property
     def seconds_left(self) -> float:
         """Seconds that are still allowed, 0 at least."""
-        left = math.inf if self._end == math.inf else max(0.0, self._end - time.monotonic())
+        left = math.inf if self._end == math.inf else max(0.0, self._end - self._clock())
         return left if self._whole is None else min(left, self._whole.seconds_left)
 
     @property
@@ -77,7 +99,8 @@ class SearchLimit:
 
     def part(self, share: float, *, work: float = math.inf) -> SearchLimit:
         """A share of what is left, ``work`` at most."""
-        return SearchLimit(work=min(work, share * self.work_left), seconds=share * self.seconds_left, whole=self)
+        work, seconds = min(work, share * self.work_left), share * self.seconds_left
+        return SearchLimit(work=work, seconds=seconds, whole=self, clock=self._clock)
 
 
 def attended(work: Callable[[], Result], look: Look = no_look, stop: Callable[[], None] | None = None) -> Result:

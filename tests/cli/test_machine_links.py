@@ -174,13 +174,6 @@ def test_a_nic_goes_with_several_nodes(tmp_path: Path) -> None:
         assert "error: --nic goes with several" in done.stderr
 
 
-def test_a_file_of_one_device_is_no_cluster(tmp_path: Path) -> None:
-    (tmp_path / "mine.json").write_text(json.dumps(MINE))
-    done = called(tmp_path, "place", STEP, "--machine", "mine.json")
-    assert done.returncode == 2
-    assert "mine.json has the figures of one device: name it as 'device' in a cluster file" in done.stderr
-
-
 @pytest.mark.parametrize(
     ("dtype", "message"),
     [

@@ -36,6 +36,14 @@ def test_malformed_names_are_refused(name: str) -> None:
         rule(name)(lambda op: Cost())
 
 
+def test_an_op_of_a_domain_with_dots_has_the_name_that_is_shown() -> None:
+    rule("com.acme.nn::Mix")(lambda op: Cost(macs=1))
+    found = single("com.acme.nn::Mix", {"x": tensor(2)}, tensor(2)).cost
+    assert found == Cost(macs=1, read_bytes=8, written_bytes=8)
+    with pytest.raises(TensortideError, match="has a cost rule already"):
+        rule("com::acme.nn::Mix")(lambda op: Cost())
+
+
 def test_an_overload_wins_over_its_op() -> None:
     rule("lib::op")(lambda op: Cost(macs=1))
     rule("lib::op.special")(lambda op: Cost(macs=2))

@@ -71,6 +71,11 @@ def test_einsum_is_that_of_numpy(equation: str, shapes: list[tuple[int, ...]]) -
         assert einsum(PLAIN, equation, shapes) == expected
 
 
+def test_letters_that_stand_for_an_ellipsis_are_none_of_the_equation() -> None:
+    alpha = chr(0x3B1)
+    assert einsum(PLAIN, f"{alpha}...,...->{alpha}...", [(2, 3), (3,)]) == (2, 3)
+
+
 @pytest.mark.parametrize("equation", ["a.b->ab", "a....b->ab", "a1->a", "...a...->a", "a->b", "a,b->ab"])
 def test_what_is_no_equation_is_an_error(equation: str) -> None:
     with pytest.raises(ShapeError):

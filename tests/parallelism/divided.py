@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -9,8 +10,9 @@ import torch
 from tensortide.graph import Graph, Named, Role, validate
 from tensortide.graph.communication import group_of, moves_data
 from tensortide.parallelism.degrees import Degrees
+from tensortide.parallelism.divided_step import Coordinates
 from tensortide.parallelism.pipeline import pipelined
-from tensortide.parallelism.rank_step import Coordinates, exchanging, rank_step
+from tensortide.parallelism.rank_step import exchanging, rank_step
 from tensortide.parallelism.shared import Shared
 from tensortide.parallelism.tied import tied_stages
 from tests.parallelism.lockstep import Rank, World, drawn, shard
@@ -49,6 +51,10 @@ class Divided:
         groups = {name: [d.groups(rank)[name] for rank in range(d.devices)] for name in names}
         for name in {group_of(op) for rank in self.ranks for op in rank.graph if moves_data(op.name)} - groups.keys():
             groups[name] = [d.across(rank, tied_stages(name)) for rank in range(d.devices)]
+        self.play(groups)
+
+    def play(self, groups: Mapping[str, Sequence[Sequence[int]]]) -> None:
+        """Execute the Graphs of all ranks."""
         World(self.ranks, groups).run()
 
     @staticmethod

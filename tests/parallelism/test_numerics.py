@@ -338,3 +338,24 @@ def test_biases_of_partial_sums_and_permuted_values_are_exact(
         return step
 
     Divided(capture(workload, real=True), **degrees).assert_equal()
+
+
+@pytest.mark.parametrize("degrees", [{"tensor": 2}, {"data": 2, "tensor": 2}], ids=str)
+def test_classes_of_pixels_are_divided(degrees: dict[str, int]) -> None:
+    def workload() -> Callable[[], None]:
+        model = nn.Conv2d(8, 4, 1)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        images, labels = torch.randn(2, 8, 6, 6), torch.randint(0, 4, (2, 6, 6))
+
+        def step() -> None:
+            nn.functional.cross_entropy(model(images), labels).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+        return step
+
+    graph = capture(workload, real=True)
+    labels = {e.name: torch.randint(0, 4, (2, 6, 6)) for e in graph.named if graph.tensors[e.tensor].dtype == "int64"}
+    divided = Divided(graph, labels, **degrees)
+    divided.assert_equal()
+    assert any(op.name == "c10d.allreduce_.default" for op in divided.ranks[0].graph)  # of statistics of each pixel

@@ -97,6 +97,22 @@ def fully_sharded() -> Callable[[], Any]:
     return training(wrap, BATCH // RANKS)
 
 
+def hybrid_sharded() -> Callable[[], Any]:
+    """Shards in groups of two ranks, each of which has all."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+
+    def wrap(model: nn.Module) -> nn.Module:
+        assert isinstance(model, nn.Sequential)
+        mesh = init_device_mesh("cpu", (RANKS // 2, 2), mesh_dim_names=("replicate", "shard"))
+        for layer in model:
+            fully_shard(layer, mesh=mesh)
+        return fully_shard(model, mesh=mesh)  # type: ignore[return-value]
+
+    dist.init_process_group("gloo")
+    return training(wrap, BATCH // RANKS)
+
+
 def by_columns_and_rows() -> Callable[[], Any]:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.tensor import Replicate
@@ -150,6 +166,18 @@ def test_stage_3_is_that_of_fully_sharded_data_parallel(whole: Graph) -> None:
     assert moved(ours) == moved(real)
     assert sum(moved(ours).values()) == 3 * held(whole, Role.PARAMETER)
     assert product_flops(ours) == product_flops(real)
+    for role in (Role.PARAMETER, Role.OPTIMIZER_STATE):
+        assert held(ours, role) == held(real, role)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:FSDP2-wrapped module")
+def test_groups_of_stage_3_are_those_of_a_hybrid_mesh(whole: Graph) -> None:
+    """Parameters are gathered and gradients scattered in the group that shards, and parts averaged over the groups."""
+    real = capture(hybrid_sharded, ranks=RANKS)
+    ours = per_rank(whole, Degrees(data=RANKS, zero=3, zero_group=2)).graph
+    assert moved(ours) == moved(real)
+    assert moved(ours)["all_reduce", "backward"] == held(whole, Role.PARAMETER) // 2
     for role in (Role.PARAMETER, Role.OPTIMIZER_STATE):
         assert held(ours, role) == held(real, role)
 

@@ -12,6 +12,7 @@ import pytest
 
 from tensortide.errors import TensortideError
 from tensortide.placements import NetProblem, read_device_graph, simulate
+from tensortide.placements.search.groups import Grouped
 from tests.placements.cases import EXPRIMO, PUBLISHED, graph_file, net
 
 
@@ -132,14 +133,11 @@ def test_problems_name_what_cannot_be_used(tmp_path: Path) -> None:
     mnist = net("mnist")
     with pytest.raises(TensortideError, match="device 2 cannot be used; those that run layers are 0, 1"):
         NetProblem(mnist, pair, PUBLISHED, where=[0, 2])
-    with pytest.raises(TensortideError, match="2 groups: one for each of the 9 layers"):
-        NetProblem(mnist, pair, PUBLISHED, groups=["a", "b"])
-    problem = NetProblem(mnist, pair, PUBLISHED, groups=["a"] * 4 + ["b"] * 5)
-    assert (problem.names, problem.edges.tolist()) == (("a", "b"), [[0, 1]])
-    with pytest.raises(TensortideError, match="rows of 2 genes"):
-        problem.evaluate(np.zeros((1, 9), np.int64))
+    whole = NetProblem(mnist, pair, PUBLISHED)
+    with pytest.raises(TensortideError, match="rows of 9 genes"):
+        whole.evaluate(np.zeros((1, 2), np.int64))
     with pytest.raises(TensortideError, match="devices are 0 to 1"):
-        problem.evaluate(np.array([[0, 2]]))
-    grouped, _ = problem.evaluate(np.array([0, 1]))
-    whole, _ = NetProblem(mnist, pair, PUBLISHED).evaluate(np.array([0] * 4 + [1] * 5))
-    assert grouped.tolist() == whole.tolist()
+        whole.evaluate(np.full((1, 9), 2))
+    groups = Grouped(whole, ["a"] * 4 + ["b"] * 5)
+    assert (groups.names, groups.edges.tolist()) == (("a", "b"), [[0, 1]])
+    assert groups.evaluate(np.array([[0, 1]])) == whole.evaluate(np.array([0] * 4 + [1] * 5))

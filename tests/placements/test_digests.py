@@ -108,7 +108,6 @@ def test_neither_a_search_nor_a_comparison_goes_on_with_another_problem(change: 
         algorithm("random").search(problem(**change), 20, checkpoint=file)
     for settings in (BASE, replace(BASE, **change)):
         subject = NetSubject(net("mnist"), MACHINE, settings)
-        compare(
-            [Task("mnist", subject, contenders(["random"])[0], 20, 0)], Where(workers=1, kind="threads"), saved=saved
-        )
+        task = Task("mnist", subject.problem, contenders(["random"])[0], 20, 0)
+        compare([task], Where(workers=1, kind="threads"), saved=saved)
     assert len(saved.read_text().splitlines()) == 3  # a head, and a search of each

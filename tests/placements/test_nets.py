@@ -10,7 +10,7 @@ import pytest
 
 from tensortide.errors import TensortideError
 from tensortide.placements import Net, named_placement, read_assignment, read_net, simulate, write_assignment
-from tensortide.placements.nets import expand
+from tensortide.placements.nets.sharding import expand
 from tensortide.timing.clusters.device_graphs import DeviceGraph, GraphDevice, as_cluster
 from tensortide.timing.paleo.layers import Entry
 from tests.placements.cases import EXPRIMO, PUBLISHED, cluster, net

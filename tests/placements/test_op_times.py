@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from tensortide.errors import TensortideError
 from tensortide.placements import ACCURATE, COMPAT, MODES, Mode, Net, Rates, layer_times
-from tensortide.placements.op_times import layer_work
+from tensortide.placements.op_times.work import layer_work
 from tensortide.timing.clusters.device_graphs import DeviceGraph, GraphChannel, GraphDevice, as_cluster
 from tensortide.timing.paleo.layers import Entry
 from tensortide.timing.paleo.parts import Work

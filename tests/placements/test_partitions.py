@@ -59,7 +59,7 @@ def test_the_published_split_has_the_published_load() -> None:
     scores, over = problem.evaluate(np.array([expert, [1] * len(expert)]))
     assert np.round(scores, 4).tolist() == [49.4049, 217.813]  # of the original: expert, one accelerator
     assert over.tolist() == [0, 0]
-    assert problem.bounds().best_ms < 39.94
+    assert problem.bounds.best_ms < 39.94
 
 
 @st.composite
@@ -107,7 +107,7 @@ def test_loads_follow_the_definition_on_every_split(tmp_path_factory: pytest.Tem
             sizes.append(0 if cpu else sum(one["size"] for one in own))
         assert above == sum(max(0, size - 100) for size in sizes)
         assert score == pytest.approx(max(loads) + problem.penalty_ms_per_byte * above)
-        assert problem.bounds().best_ms <= score + 1e-9
+        assert problem.bounds.best_ms <= score + 1e-9
 
 
 def test_a_split_is_read_by_device_and_backward_nodes_follow(tmp_path: Path) -> None:

@@ -149,6 +149,6 @@ def test_best_known_placements_have_their_scores_and_bounds() -> None:
         problem = NetProblem(net(row["net"]), cluster(row["device_graph"]), settings)
         scores, _ = problem.evaluate(np.array(row["placement"]))
         assert scores[0] == pytest.approx(row["best"], rel=1e-14, abs=0)
-        bounds = problem.bounds()
+        bounds = problem.bounds
         assert bounds.critical_path_ms == pytest.approx(row["critical_path_lb_one_batch"], rel=1e-14, abs=0)
         assert bounds.best_ms <= scores[0] * (1 + 1e-15)

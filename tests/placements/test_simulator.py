@@ -110,7 +110,7 @@ def assert_conserves(found: Simulation) -> None:
         assert all(end <= start for (_, end), (start, _) in itertools.pairwise(spans))
     problem = NetProblem(found.net, found.cluster, found.settings)
     score = found.makespan + sum(found.over_use) * problem.penalty_ms_per_byte
-    assert problem.bounds().best_ms <= score * (1 + 1e-12)
+    assert problem.bounds.best_ms <= score * (1 + 1e-12)
 
 
 @given(nets(most=6), clusters(most=3))
@@ -118,7 +118,7 @@ def test_bounds_hold_for_every_placement(net: Net, cluster: Cluster) -> None:
     problem = NetProblem(net, cluster, replace(PUBLISHED, batches=2, pipeline_batches=2))
     rows = np.array(list(itertools.product(range(len(cluster.devices)), repeat=len(net.order))))
     scores, over = problem.evaluate(rows)
-    assert problem.bounds().best_ms <= scores.min() * (1 + 1e-12)
+    assert problem.bounds.best_ms <= scores.min() * (1 + 1e-12)
     single = simulate(net, cluster, rows[0].tolist(), problem.settings)
     assert (scores[0], over[0]) == (single.score, sum(single.over_use))
 
@@ -172,7 +172,7 @@ def test_problems_and_runs_can_be_sent_to_other_processes() -> None:
     problem = NetProblem(published_net("mnist"), published_cluster("malvik"), PUBLISHED)
     row = np.array([[1, 2] * 4 + [1]])
     scores, _ = problem.evaluate(row)
-    assert problem.bounds() == pickle.loads(pickle.dumps(problem)).bounds()
+    assert problem.bounds == pickle.loads(pickle.dumps(problem)).bounds
     assert pickle.loads(pickle.dumps(problem)).evaluate(row)[0].tolist() == scores.tolist()
     run = simulate(published_net("mnist"), published_cluster("malvik"), row[0].tolist(), PUBLISHED)
     assert pickle.loads(pickle.dumps(run)).trace == run.trace

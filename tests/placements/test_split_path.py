@@ -47,7 +47,7 @@ def problems(draw: st.DrawFn) -> NetProblem:
 def test_no_placement_undercuts_the_bound(problem: NetProblem) -> None:
     rows = np.array(list(itertools.product(range(problem.devices), repeat=len(problem.names))))
     scores, _ = problem.evaluate(rows)
-    assert problem.bounds().split_path_ms <= scores.min() * (1 + 1e-12)
+    assert problem.bounds.split_path_ms <= scores.min() * (1 + 1e-12)
 
 
 def tight(seed: int) -> NetProblem:
@@ -103,7 +103,7 @@ def test_no_placement_undercuts_the_bound_where_memory_is_tight(seeds: range) ->
         problem = tight(seed)
         rows = np.array(list(itertools.product(range(problem.devices), repeat=len(problem.names))))
         scores, _ = problem.evaluate(rows)
-        assert problem.bounds().split_path_ms <= scores.min() * (1 + 1e-12), seed
+        assert problem.bounds.split_path_ms <= scores.min() * (1 + 1e-12), seed
 
 
 def figures(name: str, graph: str, batches: int = 1, in_flight: int = 1, gpu_gb: float | None = None) -> NetProblem:
@@ -128,11 +128,11 @@ def figures(name: str, graph: str, batches: int = 1, in_flight: int = 1, gpu_gb:
 
 def test_known_optima_of_published_problems_are_nearly_proved() -> None:
     # the work of the branches beside the path decides; then memory; then the pipeline, where the optimum is 199.079
-    assert figures("resnet50", "malvik").bounds().best_ms == pytest.approx(203.40464699968, rel=1e-9)
-    assert 56.224 < figures("alex_v2", "malvik-4gpu-reduced-alexnet").bounds().best_ms <= 56.2251
+    assert figures("resnet50", "malvik").bounds.best_ms == pytest.approx(203.40464699968, rel=1e-9)
+    assert 56.224 < figures("alex_v2", "malvik-4gpu-reduced-alexnet").bounds.best_ms <= 56.2251
     piped = figures("alex_v2", "malvik-4gpu-reduced-alexnet", 10, 4, 32.0)
-    assert 189.8 < piped.bounds().best_ms <= 199.0792
-    assert figures("resnet50", "malvik-4gpu-reduced-resnet", 10, 4, 32.0).bounds().best_ms > 825
+    assert 189.8 < piped.bounds.best_ms <= 199.0792
+    assert figures("resnet50", "malvik-4gpu-reduced-resnet", 10, 4, 32.0).bounds.best_ms > 825
 
 
 @pytest.mark.parametrize(
@@ -147,7 +147,7 @@ def test_a_chain_of_two_equal_layers_is_bounded_by_hand(in_flight: int, bound: f
     fours = np.full((2, 2), 4.0)
     settings = Settings(batches=6, pipeline_batches=in_flight)
     problem = NetProblem(CHAIN, PAIR, settings, times=OpTimes(fours, fours))  # an output takes 1 ms there, 1 ms back
-    assert problem.bounds().split_path_ms == pytest.approx(bound, rel=1e-3)
+    assert problem.bounds.split_path_ms == pytest.approx(bound, rel=1e-3)
     best = problem.evaluate(np.array([*itertools.product(range(2), repeat=2)]))[0].min()
     assert bound <= best <= 1.11 * bound
 
@@ -159,7 +159,7 @@ def test_the_layer_in_the_middle_waits_for_those_before_it_alone() -> None:
     settings = Settings(batches=7, pipeline_batches=4)
     problem = NetProblem(layers, STAR, settings, times=OpTimes(times, times))
     best = problem.evaluate(np.array([*itertools.product(range(3), repeat=3)]))[0].min()
-    assert problem.bounds().split_path_ms == pytest.approx(2 + 2 + 7 * 20, rel=1e-3)
+    assert problem.bounds.split_path_ms == pytest.approx(2 + 2 + 7 * 20, rel=1e-3)
     assert 2 + 2 + 7 * 20 <= best <= 1.01 * (2 + 2 + 7 * 20)
 
 
@@ -170,7 +170,7 @@ def test_memory_that_one_device_lacks_splits_the_path() -> None:
     layers, fours = Net("chain", {**CHAIN.entries, **more}), np.full((4, 2), 4.0)
     # what three layers read is 3 MB, which do not fit into 2.5, and a byte more costs 1 ms
     problem = NetProblem(layers, small, Settings(), times=OpTimes(fours, fours))
-    assert problem.bounds().split_path_ms == pytest.approx(32 + 2, rel=1e-3)
+    assert problem.bounds.split_path_ms == pytest.approx(32 + 2, rel=1e-3)
 
 
 def test_gradients_take_memory_beside_what_layers_read() -> None:
@@ -193,7 +193,7 @@ def test_a_join_sends_the_gradients_of_all_that_it_reads_at_once() -> None:
     # there: three outputs of 1 ms, one after the other, from the start; back: 3 ms in one transfer, then b, a
     best = problem.evaluate(np.array([*itertools.product(range(2), repeat=4)]))[0].min()
     assert best == pytest.approx(3 + 3 + 0.25 + 0.5)
-    assert problem.bounds().split_path_ms == pytest.approx(best, rel=1e-3)
+    assert problem.bounds.split_path_ms == pytest.approx(best, rel=1e-3)
 
 
 def test_a_detour_is_cut_with_the_path_beside_it() -> None:
@@ -214,6 +214,6 @@ def test_a_detour_is_cut_with_the_path_beside_it() -> None:
 @pytest.mark.skipif(not IS_COMPILED, reason="needs Numba")
 def test_compiled_and_plain_splits_agree(monkeypatch: pytest.MonkeyPatch) -> None:
     problem = figures("resnet50", "malvik-4gpu-reduced-resnet", 10, 4)
-    compiled = problem.bounds()
+    compiled = problem.bounds
     monkeypatch.setattr(split_path, "cheapest", split_path.cheapest.py_func)  # type: ignore[attr-defined]
-    assert problem.bounds() == compiled
+    assert problem.bounds == compiled

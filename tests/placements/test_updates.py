@@ -22,7 +22,7 @@ from tensortide.placements import (
     plan_of,
     simulate,
 )
-from tensortide.placements.op_times import OPTIMIZERS, update_work
+from tensortide.placements.op_times.optimizers import OPTIMIZERS, update_work
 from tensortide.plans.model import Compute
 from tensortide.timing.paleo.layers import Entry
 from tests.placements.cases import cluster, net
@@ -138,10 +138,10 @@ def test_bounds_and_the_work_of_a_gene_have_the_update() -> None:
     assert together.work == pytest.approx(np.array([[2, 2], [3, 3], [2 + 5 / 3, 2 + 5 / 3]]))
     assert each.chained.tolist() == together.chained.tolist() == [[2, 2]] * 3
     # The chain of a batch ends with the update of a, after 5 parts, or of b, after 4.
-    assert each.bounds().critical_path_ms == 3 * (4 + 5)
-    assert together.bounds().critical_path_ms == 4 + 5
-    assert each.bounds().work_ms == pytest.approx(3 * (6 + 8) / 2)
-    assert together.bounds().work_ms == pytest.approx((3 * 6 + 8) / 2)
+    assert each.bounds.critical_path_ms == 3 * (4 + 5)
+    assert together.bounds.critical_path_ms == 4 + 5
+    assert each.bounds.work_ms == pytest.approx(3 * (6 + 8) / 2)
+    assert together.bounds.work_ms == pytest.approx((3 * 6 + 8) / 2)
 
 
 def test_without_corrections_or_a_backward_part_nothing_is_updated() -> None:

@@ -165,16 +165,22 @@ def test_one_budget_at_a_time_and_again_afterwards() -> None:
         assert budget.usage.ops == 2
 
 
-@pytest.mark.parametrize("limit", [0, -1, True, "0%", "101%", "much", ""])
+@pytest.mark.parametrize("limit", [0, -1, True, "50%", "much", ""])
 def test_what_is_no_limit_is_refused(limit: int | str) -> None:
     with pytest.raises(RunError):
         Budget(limit)
 
 
-def test_limits_are_sizes_shares_or_what_is_free() -> None:
+def test_limits_are_sizes_shares_of_the_peak_of_a_step_or_what_is_free() -> None:
     assert Budget("8GiB").budget_bytes == 8 << 30
     assert Budget("auto", device="cpu").budget_bytes > 0
-    assert Budget("50%", device="cpu").budget_bytes == Budget("100%", device="cpu").budget_bytes // 2
+    graph = tensortide.capture(lambda: torch.ones(1000).sum())
+    assert Budget("50%", graph=graph, device="cpu").budget_bytes == 4004 // 2
+    assert Budget("150%", graph=graph, device="cpu").budget_bytes == 4004 * 3 // 2
+    with pytest.raises(RunError, match="'50%' is of the peak of a step, and none is given"):
+        Budget("50%")
+    with pytest.raises(RunError, match="no number of bytes above 0"):
+        Budget("0%", graph=graph)
 
 
 @pytest.mark.slow

@@ -11,9 +11,12 @@ from tensortide.request import Request, option_of
 from tensortide.studies.experiment.grammar import trial_of
 from tensortide.studies.live import RunRequest
 from tensortide.studies.planning.request import PlanRequest
-from tensortide.studies.remat.budgets import Budget, budgets, resolved
+from tensortide.studies.remat.budgets import Budget, activation_bytes, budgets, one_budget, resolved
 from tensortide.studies.remat.simulate import SimulateRequest
+from tensortide.timelines import timeline
+from tests.graphs import stored
 
+HOW_ONE = "write a size (8GiB), a part of the peak (60% or 0.6), or of the activations at the peak (60%act)"
 TENTHS = [1.0, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1]
 
 
@@ -99,8 +102,30 @@ def read_by_all(text: str) -> list[tuple[float | None, int | None] | str]:
         ("2", "a budget of 2 would be 2 bytes: 2MiB, 2GiB or 2%? Bytes are written 2B"),
         ("60", "a budget of 60 would be 60 bytes: 60MiB, 60GiB or 60%? Bytes are written 60B"),
         ("4096", "a budget of 4096 would be 4096 bytes: 4096MiB, or 4096GiB? Bytes are written 4096B"),
-        ("60%act", "'60%act' is no budget: write a size (8GiB), or a part of the peak (60% or 0.6)"),
+        ("60%avt", f"'60%avt' is no budget: {HOW_ONE}"),
     ],
 )
 def test_all_verbs_read_a_budget_alike(text: str, means: tuple[float | None, int | None] | str) -> None:
     assert read_by_all(text) == [means] * 4
+
+
+def test_all_verbs_but_experiments_read_a_part_of_the_activations() -> None:
+    assert read_by_all("60%act")[:3] == [(0.6, None)] * 3
+    assert "an experiment knows the peak of its baseline alone" in str(read_by_all("60%act")[3])
+
+
+def test_a_part_of_the_activations_leaves_all_else() -> None:
+    graph = stored("mlp_activations")
+    device = graph.index.main_device
+    peak, some = timeline(graph, lifetimes="last_use", device=device).peak_bytes, activation_bytes(graph, device)
+    assert 0 < some < peak
+    assert one_budget("100%act", "").bytes_of(peak, some) == peak
+    assert one_budget("60%act", "").bytes_of(peak, some) == peak - some + int(some * 0.6)
+    with pytest.raises(PlanError, match="60%act: there are no activations at the peak"):
+        one_budget("60%act", "").bytes_of(peak, 0)
+
+
+@pytest.mark.parametrize("text", ["120%act", "8GiBact", "5act"])
+def test_what_is_no_part_of_the_activations_is_refused(text: str) -> None:
+    with pytest.raises(PlanError, match="no part of the activations"):
+        one_budget(text, "")

@@ -19,8 +19,9 @@ from tensortide.reports.blocks import Note, Section
 from tensortide.reports.render.terminal import render_terminal
 from tensortide.reports.sections import Step
 from tensortide.reports.sections.machines import section
-from tensortide.timelines.machines import machines, step_on
+from tensortide.timelines.machines import step_on
 from tensortide.timelines.ratio import work_ratio
+from tensortide.timing.collectives.nodes import nodes_called
 
 Workload = Callable[..., Callable[[], Any]]
 
@@ -45,7 +46,7 @@ def graph() -> Graph:
 
 
 def shown(graph: Graph, *names: str) -> Section:
-    return section(Step(graph), [step_on(graph, machines(name)) for name in names])
+    return section(Step(graph), [step_on(graph, nodes_called(name)) for name in names])
 
 
 def verdict(found: Section) -> str:
@@ -67,11 +68,11 @@ def verdict(found: Section) -> str:
 def test_the_verdict_names_the_machine_that_does_more_and_whether_that_is_settled(
     best: str, other: str, settled: str, turned: bool, graph: Graph
 ) -> None:
-    first, second = (step_on(graph, machines(name)) for name in (best, other))
-    rates = [one.machines.size / one.step_time.time_ns for one in (first, second)]
+    first, second = (step_on(graph, nodes_called(name)) for name in (best, other))
+    rates = [one.nodes.size / one.step_time.time_ns for one in (first, second)]
     assert rates[0] > rates[1]
     said = verdict(shown(graph, *((other, best) if turned else (best, other))))
-    ratio = f"{first.machines} does {rates[0] / rates[1]:.2f} times the work of {second.machines}"
+    ratio = f"{first.nodes} does {rates[0] / rates[1]:.2f} times the work of {second.nodes}"
     assert said.startswith(f"{ratio} in the same time, ")
     assert settled in said
     found = work_ratio(first, second)
@@ -82,7 +83,7 @@ def test_the_verdict_names_the_machine_that_does_more_and_whether_that_is_settle
 
 def test_a_machine_with_ops_of_unknown_time_is_never_ranked(graph: Graph) -> None:
     """The TPU has no rate of fp32 in the catalogue, so its products would count with their bytes alone."""
-    assert step_on(graph, machines("tpu v4")).step_time.unknown
+    assert step_on(graph, nodes_called("tpu v4")).step_time.unknown
     found = shown(graph, "h100-sxm", "tpu v4")
     assert verdict(found).startswith("Not ranked, for ops of unknown time there: TPU v4 (per chip)")
     table = found.table("machines")
@@ -97,9 +98,10 @@ def test_a_machine_with_ops_of_unknown_time_is_never_ranked(graph: Graph) -> Non
 
 def test_every_machine_behind_the_second_has_its_place(graph: Graph) -> None:
     said = verdict(shown(graph, "t4", "h100-sxm", "a100-sxm-80gb", "l4"))
-    first = step_on(graph, machines("h100-sxm"))
+    first = step_on(graph, nodes_called("h100-sxm"))
     for name in ("t4", "l4"):
-        assert f"That of {name.upper()}: {work_ratio(first, step_on(graph, machines(name))).value:.2f} times" in said
+        ratio = work_ratio(first, step_on(graph, nodes_called(name)))
+        assert f"That of {name.upper()}: {ratio.value:.2f} times" in said
 
 
 def test_fp64_on_a_consumer_card_takes_what_its_few_units_give(graph: Graph) -> None:
@@ -107,7 +109,7 @@ def test_fp64_on_a_consumer_card_takes_what_its_few_units_give(graph: Graph) -> 
         rows = torch.empty(batch, batch, dtype=torch.float64)
         return lambda: rows @ rows
 
-    step = step_on(tensortide.capture(product), machines("rtx 4090"))
+    step = step_on(tensortide.capture(product), nodes_called("rtx 4090"))
     assert step.step_time.time_ns > 2 * 4096**3 / (2 * 2 * 128 * 2.52)  # two units of two FLOPs in each of 128 SMs
     said = verdict(shown(tensortide.capture(product), "rtx 4090", "h100-sxm"))
     assert said.startswith("H100-SXM-80GB does ")
@@ -127,7 +129,7 @@ def test_a_step_that_does_not_fit_is_warned_of(machine: str, fits: bool) -> None
 
 
 def test_shares_are_of_what_bounds_the_ops(graph: Graph) -> None:
-    one = step_on(graph, machines("h100-sxm"))
+    one = step_on(graph, nodes_called("h100-sxm"))
     bounds = shown(graph, "h100-sxm").table("bounds")
     product = sum(ns for op, ns in zip(graph, one.durations.ns, strict=True) if op.name.startswith("aten.mm"))
     moving = sum(ns for op, ns in zip(graph, one.durations.ns, strict=True) if op.name.startswith("aten.add"))
@@ -140,7 +142,7 @@ def test_shares_are_of_what_bounds_the_ops(graph: Graph) -> None:
 
 
 def test_rates_count_the_samples_of_all_devices_and_what_is_exposed_is_part_of_the_step(graph: Graph) -> None:
-    one = step_on(graph, machines("4xh100-sxm"))
+    one = step_on(graph, nodes_called("4xh100-sxm"))
     found = shown(graph, "4xh100-sxm")
     parallel = found.table("data_parallel")
     assert parallel["samples_per_s_and_device"][0] == pytest.approx(3e9 / one.step_time.time_ns, rel=1e-3)
@@ -151,7 +153,7 @@ def test_rates_count_the_samples_of_all_devices_and_what_is_exposed_is_part_of_t
     assert one.step_time.time_ns == pytest.approx(one.line.estimate.time_ns + one.exchange.exposed_ns, rel=1e-6)
     assert found.table("bounds")["exposed_share"][0] == pytest.approx(one.exchange.exposed_ns / one.step_time.time_ns)
     assert found.table("machines")["memory_used_share"][0] == pytest.approx(
-        Step(graph).eager.peak_bytes / (one.machines.device.usable_bytes or 0)
+        Step(graph).eager.peak_bytes / (one.nodes.device.usable_bytes or 0)
     )
 
 
@@ -173,7 +175,7 @@ def attention(causal: bool = False) -> Callable[[], Any]:
 
 
 def peak_ns(workload: Workload, device: str = "h100-sxm", **settings: bool) -> float:
-    return step_on(tensortide.capture(workload, hyperparameters=settings), machines(device)).peak_ns
+    return step_on(tensortide.capture(workload, hyperparameters=settings), nodes_called(device)).peak_ns
 
 
 def test_model_flops_leave_out_what_is_recomputed_and_the_half_that_a_causal_mask_hides() -> None:
@@ -185,8 +187,8 @@ def test_model_flops_leave_out_what_is_recomputed_and_the_half_that_a_causal_mas
 
 
 def test_utilization_of_a_peak_that_nobody_knows_is_not_known(graph: Graph) -> None:
-    assert step_on(graph, machines("h100-sxm")).mfu_share is not None
-    assert step_on(graph, machines("tpu v4")).mfu_share is None  # no rate of fp32 in the catalogue
+    assert step_on(graph, nodes_called("h100-sxm")).mfu_share is not None
+    assert step_on(graph, nodes_called("tpu v4")).mfu_share is None  # no rate of fp32 in the catalogue
 
 
 @pytest.mark.parametrize(
@@ -200,7 +202,7 @@ def test_products_in_a_dtype_that_the_device_has_no_units_for_are_said_to_run_as
         rows = torch.empty(batch, batch, dtype=dtype)
         return lambda: rows @ rows
 
-    found = shown(tensortide.capture(product, machine=machines(machine).device.name), machine)
+    found = shown(tensortide.capture(product, machine=nodes_called(machine).device.name), machine)
     name = str(dtype).removeprefix("torch.")
     text = f"{machine.upper()} has no units for {name}: its products are taken at the rate of float32"
     assert any(getattr(block, "text", "") == text for block in found.blocks) is said
@@ -234,5 +236,5 @@ def test_the_root_has_what_all_modules_have() -> None:
     table = shown(graph, "l4", "t4").table("machine_modules")
     times = dict(zip(table["module"], table["time_0_ns"], strict=True))
     inside = [i for i, op in enumerate(graph.ops) if graph.module_path(op.module) != "(outside)"]
-    one = step_on(graph, machines("l4"))
+    one = step_on(graph, nodes_called("l4"))
     assert times["(root)"] == pytest.approx(sum(one.durations.ns[i] for i in inside), abs=len(inside))

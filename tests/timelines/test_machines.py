@@ -10,10 +10,11 @@ from tensortide.graph import Graph, Phase, Role
 from tensortide.reports.sections import Step
 from tensortide.reports.sections.machines import section
 from tensortide.timelines.data_parallel import gradient_exchange, with_exchange
-from tensortide.timelines.machines import MachineStep, machines, step_on
+from tensortide.timelines.machines import MachineStep, step_on
 from tensortide.timelines.step import step_timeline
 from tensortide.timing import device, estimate
 from tensortide.timing.collectives import collective
+from tensortide.timing.collectives.nodes import nodes_called
 from tensortide.timing.estimates import Provenance
 from tensortide.timing.rates import matrix_tflops
 from tests.graphs import Builder
@@ -26,7 +27,7 @@ def graph() -> Graph:
 
 @pytest.fixture(scope="module")
 def steps(graph: Graph) -> list[MachineStep]:
-    return [step_on(graph, machines(text)) for text in ("8xa100-sxm4-80gb", "4xh100-sxm", "h100-pcie")]
+    return [step_on(graph, nodes_called(text)) for text in ("8xa100-sxm4-80gb", "4xh100-sxm", "h100-pcie")]
 
 
 @pytest.mark.parametrize(
@@ -41,8 +42,8 @@ def steps(graph: Graph) -> list[MachineStep]:
     ],
 )
 def test_a_number_of_devices_stands_before_the_name(text: str, name: str, per_node: int, nodes: int) -> None:
-    found = machines(text)
-    assert (found.device.name, found.per_node, found.nodes) == (name, per_node, nodes)
+    found = nodes_called(text)
+    assert (found.device.name, found.devices_per_node, found.count) == (name, per_node, nodes)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +57,7 @@ def test_a_number_of_devices_stands_before_the_name(text: str, name: str, per_no
 )
 def test_what_is_no_machine_is_one_clear_error(text: str, message: str) -> None:
     with pytest.raises(TensortideError, match=message):
-        machines(text)
+        nodes_called(text)
 
 
 def test_the_gradients_that_are_exchanged_are_those_of_all_parameters(graph: Graph, steps: list[MachineStep]) -> None:
@@ -66,13 +67,13 @@ def test_the_gradients_that_are_exchanged_are_those_of_all_parameters(graph: Gra
 
 
 def test_overlap_hides_all_but_what_ends_after_the_backward_pass(graph: Graph) -> None:
-    where = machines("8xa100-sxm-80gb")
+    where = nodes_called("8xa100-sxm-80gb")
     line = step_timeline(graph, estimate(graph, where.device), where.device)
-    whole = gradient_exchange(line, where.joined, 1 << 40)
+    whole = gradient_exchange(line, where, 1 << 40)
     assert whole.buckets == 1
     assert whole.exposed_ns == pytest.approx(whole.time.time_ns, abs=1)  # one bucket waits for the last gradient
-    assert whole.time.time_ns == collective("all_reduce", whole.nbytes, 8, where.joined).time_ns
-    parts = gradient_exchange(line, where.joined)
+    assert whole.time.time_ns == collective("all_reduce", whole.nbytes, 8, where).time_ns
+    parts = gradient_exchange(line, where)
     assert parts.nbytes == whole.nbytes
     assert parts.buckets > 1
     assert 0 < parts.exposed_ns < parts.time.time_ns
@@ -91,7 +92,7 @@ def test_without_overlap_the_step_is_that_of_one_device_and_the_whole_exchange(s
 def test_the_interval_of_a_step_has_what_it_is_at_both_ends_of_its_exchange(
     text: str, overlap: bool, graph: Graph
 ) -> None:
-    one = step_on(graph, machines(text))
+    one = step_on(graph, nodes_called(text))
     step, alone, exchange = one.step_time if overlap else one.step_time_apart, one.line.estimate, one.exchange
     hidden = exchange.hidden_ns if overlap else 0
     assert step.time_ns == pytest.approx(alone.time_ns + max(0, exchange.time.time_ns - hidden), abs=2)
@@ -104,7 +105,7 @@ def test_model_flops_utilization_is_the_time_at_peak_over_the_step(graph: Graph,
 
     products = sum(2 * (c.cost.active_macs or 0) for c in count(graph).costs if c.cost is not None)
     for one in steps:
-        rate = matrix_tflops(one.machines.device, "float32")
+        rate = matrix_tflops(one.nodes.device, "float32")
         assert rate is not None
         assert one.mfu_share == pytest.approx(products / (rate * 1e3) / one.step_time.time_ns, rel=1e-6)
 
@@ -143,9 +144,9 @@ def test_a_step_with_collectives_of_its_own_exchanges_these_and_no_more() -> Non
     builder.op([given], [gradient], name="aten.relu.default", phase=Phase.BACKWARD)
     builder.op([gradient], [], mutated=(0,), name="c10d.allreduce_.default", phase=Phase.BACKWARD)
     builder.op([gradient], [builder.storage(2**27, birth=2, device="cuda:0")], name="odd.odd.default")
-    graph, where = builder.graph(), machines("8xa100-sxm-80gb")
+    graph, where = builder.graph(), nodes_called("8xa100-sxm-80gb")
     one = step_on(graph, where)
-    expected = collective("all_reduce", 2**26, 8, where.joined).time_ns
+    expected = collective("all_reduce", 2**26, 8, where).time_ns
     assert one.exchange.time.time_ns == expected
     assert one.exchange.exposed_ns == round(expected)
     assert one.step_time.time_ns == pytest.approx(one.line.estimate.time_ns + expected, abs=1)
@@ -161,7 +162,8 @@ def test_a_step_with_collectives_of_its_own_exchanges_these_and_no_more() -> Non
 
 def test_a_device_is_faster_than_one_with_less_of_everything(graph: Graph) -> None:
     fast, slow = device("H100-SXM-80GB"), device("A100-SXM-40GB")
-    assert step_on(graph, machines(fast.name)).step_time.time_ns < step_on(graph, machines(slow.name)).step_time.time_ns
+    times = [step_on(graph, nodes_called(one.name)).step_time.time_ns for one in (fast, slow)]
+    assert times[0] < times[1]
 
 
 @pytest.mark.parametrize(
@@ -175,14 +177,14 @@ def test_a_device_is_faster_than_one_with_less_of_everything(graph: Graph) -> No
 def test_a_device_as_good_in_every_figure_is_said_not_to_be_slower(
     graph: Graph, better: str, lesser: str, said: str
 ) -> None:
-    found = section(Step(graph), [step_on(graph, machines(name)) for name in (better, lesser)])
+    found = section(Step(graph), [step_on(graph, nodes_called(name)) for name in (better, lesser)])
     verdict = str(getattr(found.blocks[0], "text", ""))
     assert said in verdict
     assert ("not slower" in verdict) == (said == "as good in every figure, it is not slower")
 
 
 def test_the_optimizer_starts_when_the_last_gradient_has_arrived(graph: Graph) -> None:
-    one = step_on(graph, machines("8xa100-sxm-80gb"))
+    one = step_on(graph, nodes_called("8xa100-sxm-80gb"))
     events, runs = with_exchange(one.line, one.exchange)
     device = events.lane == 0
     starts = dict(zip(events.index[device].tolist(), events.start_ns[device].tolist(), strict=True))
@@ -191,6 +193,6 @@ def test_the_optimizer_starts_when_the_last_gradient_has_arrived(graph: Graph) -
     assert optimizer
     assert min(optimizer) >= arrived > 0
     assert int(events.end_ns.max()) == pytest.approx(one.step_time.time_ns, abs=2)
-    alone = step_on(graph, machines("a100-sxm-80gb"))
+    alone = step_on(graph, nodes_called("a100-sxm-80gb"))
     assert with_exchange(alone.line, alone.exchange)[1] == ()
     assert (with_exchange(alone.line, alone.exchange)[0].start_ns == alone.line.events.start_ns).all()

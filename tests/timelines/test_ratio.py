@@ -8,8 +8,9 @@ import random
 import pytest
 
 from tensortide.graph import Graph
-from tensortide.timelines.machines import MachineStep, machines, step_on
+from tensortide.timelines.machines import MachineStep, step_on
 from tensortide.timelines.ratio import work_ratio
+from tensortide.timing.collectives.nodes import nodes_called
 from tests.graphs import Builder
 
 NORMAL = 1.2816
@@ -31,7 +32,7 @@ TINY, LARGE, MIXED = chain(40, 4096), chain(12, 2**28), chain(20, 2**22)
 
 
 def on(graph: Graph, *names: str) -> list[MachineStep]:
-    return [step_on(graph, machines(name)) for name in names]
+    return [step_on(graph, nodes_called(name)) for name in names]
 
 
 def test_the_error_of_the_host_that_both_wait_for_cancels() -> None:

@@ -14,9 +14,11 @@ from tensortide.cli.search import searching
 from tensortide.cli.show import Files, OutputRequest, show
 from tensortide.cli.verb import family, verb
 from tensortide.errors import ExitStatus
+from tensortide.graph import Graph, unrolled
 from tensortide.graph.file import SUFFIX as GRAPH_SUFFIX
 from tensortide.importers.door import resolve
 from tensortide.plans import save_plan
+from tensortide.plans.legal import moves
 from tensortide.plans.planned import Planned
 from tensortide.recorder.script import Script
 from tensortide.recorder.target import Workload
@@ -33,6 +35,7 @@ from tensortide.studies.planning.request import (
 from tensortide.studies.remat.budgets import Budget
 from tensortide.studies.torch_file.choice import own_suffix
 from tensortide.targets.command import command, typed
+from tensortide.units import format_bytes
 from tensortide.write import write_files
 
 plan = family("plan")
@@ -67,13 +70,13 @@ def under_budget(asked: PlanRequest, files: Files, out: OutputRequest) -> ExitSt
     if file is not None:
         made = msgspec.structs.replace(made, sections=(*made.sections, section(file)))
     wrote += files.write(made, table="recompute", keys=PICTURES)
-    show(made, out, wrote=wrote, then=_follow(asked, found))
+    show(made, out, wrote=wrote, then=_follow(asked, found, recording.graph))
     return step.status
 
 
-def _follow(asked: PlanRequest, found: Planned) -> Iterator[str]:
+def _follow(asked: PlanRequest, found: Planned, graph: Graph) -> Iterator[str]:
     """Yield the command that trains under the plan; a script opens the budget itself, and what can only be read cannot
-    be run."""
+    be run. Its budget is what a step takes that follows the plan, where the program holds tensors beyond that."""
     target = resolve(asked.target)
     if found.plan is not None and asked.plan is not None and isinstance(target, Script):
         kept = asked.plan.with_suffix(GRAPH_SUFFIX)
@@ -83,15 +86,19 @@ def _follow(asked: PlanRequest, found: Planned) -> Iterator[str]:
     if found.plan is None or not isinstance(target, Workload):
         return
     from tensortide.run.device import has_gpu
+    from tensortide.run.plan_actions import followed_peak_bytes
 
     budget, settings = asked.budget, [part for one in asked.step.capture.set for part in ("--set", one)]
     given = isinstance(budget, Budget) and budget.nbytes is not None and budget.text
+    peak = 0 if moves(found.plan) else followed_peak_bytes(unrolled(graph), found.plan)
+    is_more = peak > found.budget_bytes
     plan_file = "plan.json" if asked.plan is None else str(asked.plan)
-    room = ("--budget", given or str(found.budget_bytes))
+    room = ("--budget", str(peak) if is_more else given or str(found.budget_bytes))
     follow = command("run", asked.target, *settings, *room, "--policy", plan_file)
     if asked.step.capture.wants_gpu and not has_gpu():
         follow = f"on a machine with a GPU, {follow}"
-    yield follow if asked.plan else f"add --plan {plan_file} to write the plan, then {follow}"
+    why = f"  # {format_bytes(peak)}: the program holds tensors beyond their last use" if is_more else ""
+    yield (follow if asked.plan else f"add --plan {plan_file} to write the plan, then {follow}") + why
 
 
 @plan.command

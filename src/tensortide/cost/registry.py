@@ -19,7 +19,7 @@ import msgspec
 
 from tensortide.cost.access import BytesRule, interface
 from tensortide.cost.kinds import WEIGHTS, Kind, Weigh, Weights, elements, per_element, weights_of
-from tensortide.cost.opcall import OpCall
+from tensortide.cost.opcall import OpCall, qualified
 from tensortide.cost.record import Cost
 from tensortide.errors import TensortideError
 
@@ -188,11 +188,12 @@ def add(entries: Iterable[Rule]) -> None:
             raise TensortideError(
                 f"not an op name: {entry.name!r}.\nWrite it as namespace::op or namespace::op.overload."
             )
-        known = _table.get(entry.name) or added.get(entry.name)
+        name = qualified(entry.name) if "." in namespace else entry.name  # a domain of ONNX, as its ops are shown
+        known = _table.get(name) or added.get(name)
         if known is not None:
             place = f"{known.work.__module__}.{known.work.__name__}"
             raise TensortideError(f"{entry.name} has a cost rule already: {place}")
-        added[entry.name] = entry
+        added[name] = msgspec.structs.replace(entry, name=name)
     _table.update(added)
 
 

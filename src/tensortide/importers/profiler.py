@@ -66,8 +66,7 @@ def _read(path: Path, options: ProfilerOptions) -> Imported:
 def _traced(path: Path, options: ProfilerOptions) -> Imported:
     """Read the trace itself as a step."""
     from tensortide.importers.kineto.calls import read_calls
-    from tensortide.importers.kineto.durations import durations_of
-    from tensortide.importers.kineto.graph import graph_of
+    from tensortide.importers.kineto.graph import durations_of, graph_of
     from tensortide.timing.kineto import read_trace
 
     if options.symbols:

@@ -6,11 +6,12 @@ between two sizes, the importer's ``Sizes`` say: ``PLAIN`` compares them, Tensor
 
 from __future__ import annotations
 
-import re
+import itertools
 from collections.abc import Callable, Collection, Iterable, Sequence
 from fractions import Fraction
 from typing import Any, Protocol, TypeVar
 
+from tensortide.cost.families.einsum import indices
 from tensortide.expr import Expr, Size
 
 N = TypeVar("N", int, Expr)
@@ -181,43 +182,22 @@ def product(sizes: Sizes[N], a: tuple[N, ...], b: tuple[N, ...]) -> tuple[N, ...
     return broadcast(sizes, a[:-2], b[:-2]) + rows + columns
 
 
-def einsum_terms(equation: str) -> tuple[list[str], str]:
-    """Return the index letters of the operands and of the result; an ellipsis is one letter, ``.``. Raises ShapeError
-    for what is no equation."""
-    left, arrow, result = equation.replace(" ", "").partition("->")
-    terms = left.split(",")
-    if not all(re.fullmatch(r"[A-Za-z]*(\.\.\.)?[A-Za-z]*", term) for term in (*terms, result)):
-        raise ShapeError(f"the equation {equation[:80]!r}")
-    terms, result = [term.replace("...", ".") for term in terms], result.replace("...", ".")
-    if not arrow:
-        letters = "".join(terms)
-        result = "".join(sorted({c for c in letters if letters.count(c) == 1 or c == "."}))
-    return terms, result
-
-
 def einsum(
     sizes: Sizes[N], equation: str, shapes: Sequence[tuple[N, ...]], meet: Callable[[N, N], N] | None = None
 ) -> tuple[N, ...]:
     """Return the shape of a sum of products in Einstein's notation. Sizes of one letter broadcast, or ``meet``. Raises
     ShapeError."""
-    terms, result = einsum_terms(equation)
-    if len(terms) != len(shapes):
-        raise ShapeError(f"{len(shapes)} operands and the equation {equation[:80]!r}")
+    try:
+        terms, result = indices(equation, [*map(len, shapes)])
+    except ValueError as error:
+        raise ShapeError(str(error)) from None
     found: dict[str, N] = {}
-    around: tuple[N, ...] = ()
-    for term, shape in zip(terms, shapes, strict=True):
-        letters = term.replace(".", "")
-        front, extra = max(term.find("."), 0), len(shape) - len(letters)
-        if extra < 0 or (extra and "." not in term):
-            raise ShapeError(f"{len(shape)} dimensions and the indices {term.replace('.', '...')!r}")
-        around = broadcast(sizes, around, shape[front : front + extra])
-        named = shape[:front] + shape[front + extra :]
-        for letter, dim in zip(letters, named, strict=True):
-            known = found.setdefault(letter, dim)
-            found[letter] = joined(sizes, known, dim) if meet is None else meet(known, dim)
-    if missing := [letter for letter in result if letter not in {*found, "."}]:
+    for letter, dim in zip("".join(terms), itertools.chain.from_iterable(shapes), strict=True):
+        known = found.setdefault(letter, dim)
+        found[letter] = joined(sizes, known, dim) if meet is None or not letter.isascii() else meet(known, dim)
+    if missing := [letter for letter in result if letter not in found]:
         raise ShapeError(f"its result has the index {missing[0]}, which no operand has")
-    return tuple(dim for letter in result for dim in (around if letter == "." else (found[letter],)))
+    return tuple(found[letter] for letter in result)
 
 
 # --- windows -------------------------------------------------------------------------------------------

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
 from tensortide.dtypes import is_packed
@@ -39,13 +39,15 @@ class Analysis(NamedTuple):
                 yield leaf, at
                 at *= self.axes.size[leaf]
 
-    def reason(self, axis: Axis) -> str:
-        """The first reason why a finest axis cannot be divided or is needed whole, with the op; empty without one."""
-        index, why = next(iter(self.axes.needs(axis).items()), (GIVEN, ""))
-        if index == GIVEN:
-            return why
-        where = located(self.graph, index)
-        return why if where in why else f"{where}: {why}"
+    def reasons(self, axis: Axis, allowed: Callable[[int], bool] = lambda index: False) -> Iterator[str]:
+        """Yield why a finest axis cannot be divided or is needed whole, for each op but those ``allowed``: the op, its
+        module and line, and the reason."""
+        for index, why in self.axes.needs(axis).items():
+            if index == GIVEN:
+                yield why
+            elif not allowed(index):
+                where = located(self.graph, index)
+                yield why if where in why else f"{where}: {why}"
 
 
 def analyzed(graph: Graph) -> Analysis:

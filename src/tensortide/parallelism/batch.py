@@ -7,13 +7,12 @@ from typing import NamedTuple
 
 from tensortide.errors import DegreesError
 from tensortide.graph.model import Graph, Phase, Role
-from tensortide.parallelism.analysis import Analysis
-from tensortide.parallelism.axes import GIVEN, Axis
-from tensortide.parallelism.divided_step import Division
-from tensortide.parallelism.draft import compacted
+from tensortide.parallelism.analysis import Analysis, analyzed
+from tensortide.parallelism.axes import Axis
+from tensortide.parallelism.divided_step import Asked, RankStep
 from tensortide.parallelism.gradients import GROUP
-from tensortide.parallelism.local import LocalSizes
-from tensortide.parallelism.recorded_sizes import RecordedSizes, with_numbers
+from tensortide.parallelism.propagate import Division, Seed
+from tensortide.parallelism.recorded_sizes import RecordedSizes
 from tensortide.parallelism.sites import base_name, located
 
 _LOSSES = (
@@ -29,15 +28,6 @@ _OF_SUM = (
 )
 
 
-class BatchPart(NamedTuple):
-    """The Graph of one part of the batch, the size of the batch, how it was divided, and remarks."""
-
-    graph: Graph
-    batch: int
-    division: Division
-    remarks: tuple[str, ...] = ()
-
-
 class Batch(NamedTuple):
     """A dimension of an input, its number in the Graph."""
 
@@ -50,7 +40,20 @@ class Batch(NamedTuple):
         return 0 if self.dimension else 1
 
 
-def batch_part(analysis: Analysis, parts: int, batch: Batch) -> BatchPart:
+def divide(step: RankStep, asked: Asked) -> RankStep | None:
+    """The step on one micro-batch of one replica; None if that is all of it."""
+    parts = 1 if asked.is_local else asked.degrees.data * asked.degrees.micro_batches
+    if parts == 1:
+        return None
+    return asked.shared(batch_part, asked.shared(analyzed, step.graph), parts, batch_asked(asked))
+
+
+def batch_asked(asked: Asked) -> Batch:
+    """The batch of the whole step."""
+    return asked.shared(batch_of, asked.shared(analyzed, asked.graph), asked.batch_dimension)
+
+
+def batch_part(analysis: Analysis, parts: int, batch: Batch) -> RankStep:
     """The step on one of ``parts`` of its ``batch``.
 
     Other inputs are divided where an op ties them to it, or where they have as much in the same dimension. Means over
@@ -72,10 +75,10 @@ def batch_part(analysis: Analysis, parts: int, batch: Batch) -> BatchPart:
         if len(shape) > dimension and shape[dimension] == size and size > 1:
             outer = analysis.axes.leaves([analysis.dims[tensor][dimension]])[0]
             if outer in cuts and tensor == batch.tensor:
+                why = next(analysis.reasons(outer))
                 raise DegreesError(
-                    f"dimension {dimension} of the inputs, of {size}, cannot be divided: {analysis.reason(outer)}. Is "
-                    "the batch another (batch_dimension)? A step captured with the batch of one rank needs no division "
-                    "(is_local)"
+                    f"dimension {dimension} of the inputs, of {size}, cannot be divided: {why}. Is the batch another "
+                    "(batch_dimension)? A step captured with the batch of one rank needs no division (is_local)"
                 )
             groups = analysis.axes.size[outer]
             if groups % parts:
@@ -83,23 +86,15 @@ def batch_part(analysis: Analysis, parts: int, batch: Batch) -> BatchPart:
                     f"batch {size} is {groups} groups of {size // groups}: {groups} / {parts} is not whole"
                 )
             chosen.add(outer)
-    chosen |= _followers(analysis, chosen)
-    division = Division(analysis, frozenset(chosen), parts, GROUP)
+    counted = frozenset(axis for axis in analysis.axes.followers(chosen) if analysis.axes.size[axis])
+    Division(analysis, counted, parts, GROUP).require(
+        "elements that values of the batch select cannot be divided", lambda _, index: by_part(graph, index)
+    )
+    chosen |= counted
     sizes = RecordedSizes(analysis, chosen, parts)
-    local = with_numbers(LocalSizes(analysis, chosen, parts, means=True).graph(), sizes.numbers)
+    seed = Seed(Division(analysis, frozenset(chosen), parts, GROUP), 0, means=True, adapt=sizes.adapt)
     remarks = (*((_OF_SUM.format(parts),) if sizes.loss_is_sum else ()), *_selected(analysis, parts))
-    return BatchPart(compacted(local), size, division, remarks)
-
-
-def _followers(analysis: Analysis, chosen: set[Axis]) -> set[Axis]:
-    """Axes that count a share of the ``chosen`` ones. Raises DegreesError if an op mixes what they count."""
-    found = {axis for axis in analysis.axes.followers(chosen) if analysis.axes.size[axis]}
-    for axis in found:
-        for index, why in analysis.axes.needs(axis).items():
-            if index == GIVEN or not by_part(analysis.graph, index):
-                where = "" if index == GIVEN else f"{located(analysis.graph, index)}: "
-                raise DegreesError(f"elements that values of the batch select cannot be divided: {where}{why}")
-    return found
+    return RankStep(seed.graph(), (seed.division,), size, size // parts, remarks=remarks)
 
 
 def _selected(analysis: Analysis, parts: int) -> tuple[str, ...]:
@@ -119,12 +114,18 @@ def inputs_of(graph: Graph) -> list[int]:
 
 
 def sequence_of(analysis: Analysis, dimension: int, degree: str) -> tuple[int, list[Axis]]:
-    """The first input that has sequences, and the finest axes of their ``dimension``.
+    """The first input that has sequences which meet parameters, and the finest axes of their ``dimension``.
 
     Raises DegreesError, in the name of ``degree``, if no input has any.
     """
-    tensor = next((t for t in inputs_of(analysis.graph) if len(analysis.graph.tensors[t].shape) > 1), None)
-    leaves = [] if tensor is None else analysis.axes.leaves([analysis.dims[tensor][dimension]])
+    met = axes_met(analysis)
+
+    def sequence(tensor: int) -> list[Axis]:
+        return analysis.axes.leaves([analysis.dims[tensor][dimension]])
+
+    with_two = [t for t in inputs_of(analysis.graph) if len(analysis.graph.tensors[t].shape) > 1]
+    tensor = next((t for t in with_two if any(met[axis] for axis in sequence(t))), next(iter(with_two), None))
+    leaves = [] if tensor is None else sequence(tensor)
     if tensor is None or not leaves:
         raise DegreesError(f"{degree}: the step has no input with a sequence, a second dimension")
     return tensor, leaves
@@ -132,7 +133,8 @@ def sequence_of(analysis: Analysis, dimension: int, degree: str) -> tuple[int, l
 
 def batch_of(analysis: Analysis, dimension: int | None = None) -> Batch:
     """The batch: a given ``dimension`` of the first input that has it; or the first one, of an input, whose elements no
-    op mixes but for what is computed by parts, that is no axis of a parameter, and that most inputs have.
+    op mixes but for what is computed by parts, that is no axis of a parameter, and that most inputs have. Rows of a
+    data set, of which the step looks some up, meet no parameter: others come before them.
 
     Raises DegreesError if no input has any.
     """
@@ -147,11 +149,31 @@ def batch_of(analysis: Analysis, dimension: int | None = None) -> Batch:
     free = [(where, found[0]) for where, found in outermost if found and found[0] not in weights]
     numbers = Counter(axis for _, axis in {(where.tensor, axis) for where, axis in free})
     rank = {t: len(graph.tensors[t].shape) for t in inputs}
-    mixed = _mixed(analysis)
-    for where, axis in sorted(free, key=lambda each: (each[1] in mixed, -numbers[each[1]], -rank[each[0].tensor])):
+    mixed, met = _mixed(analysis), axes_met(analysis)
+
+    def order(each: tuple[Batch, Axis]) -> tuple[bool, bool, int, int]:
+        where, axis = each
+        return axis in mixed, not met[axis], -numbers[axis], -rank[where.tensor]
+
+    for where, axis in sorted(free, key=order):
         if all(op >= 0 and by_part(graph, op) for op in axes.needs(axis)):
             return where
     return next((where for where, axis in free if axis not in axes.cuts), Batch(inputs[0], 0))
+
+
+def axes_met(analysis: Analysis) -> Counter[Axis]:
+    """For each axis the forward ops that read both a parameter and a tensor that has the axis."""
+    graph = analysis.graph
+    weights = {entry.tensor for entry in graph.named if entry.role is Role.PARAMETER}
+    storages = {graph.tensors[tensor].storage for tensor in weights}
+    found: Counter[Axis] = Counter()
+    for index, op in enumerate(graph.ops):
+        if op.phase is Phase.FORWARD and not storages.isdisjoint(graph.index.reads[index]):
+            others = (t for t in op.inputs if graph.tensors[t].storage not in storages)
+            found.update({axis for tensor in others for axis in analysis.all_leaves(tensor)})
+    for axis in {axis for tensor in weights for axis in analysis.all_leaves(tensor)}:
+        del found[axis]
+    return found
 
 
 def _mixed(analysis: Analysis) -> frozenset[Axis]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 from tensortide.graph.effects import draws_random
 from tensortide.graph.model import Graph, Phase, Role
@@ -26,3 +26,9 @@ def constants(graph: Graph, of: Sequence[int | None] | None = None) -> frozenset
             found.add(i)
             fixed.update(index.writes[i])
     return frozenset(found)
+
+
+def given_tensors(graph: Graph, free: Collection[int]) -> frozenset[int]:
+    """Inputs, buffers, and what the constant ops ``free`` make: every rank has them whole, or can compute them."""
+    named = {each.tensor for each in graph.named if each.role in (Role.INPUT, Role.BUFFER)}
+    return frozenset(named.union(*(graph.ops[index].outputs for index in free)))

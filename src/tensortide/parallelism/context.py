@@ -8,26 +8,23 @@ positions, tables of rotations and shifted labels, is computed by every rank, wh
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
-from functools import partial
-
-import msgspec
 
 from tensortide.errors import DegreesError
 from tensortide.graph.model import TENSOR, Graph, Op, Phase, Role
 from tensortide.parallelism.analysis import Analysis, analyzed
 from tensortide.parallelism.axes import Axis
-from tensortide.parallelism.batch import PLACED, by_part, sequence_of
-from tensortide.parallelism.constant_ops import constants
-from tensortide.parallelism.divided_step import Division, Local
-from tensortide.parallelism.draft import Draft, compacted
-from tensortide.parallelism.exchange import along, replaced, stand_in
+from tensortide.parallelism.batch import PLACED, batch_asked, by_part, sequence_of
+from tensortide.parallelism.constant_ops import constants, given_tensors
+from tensortide.parallelism.divided_step import Asked, RankStep
+from tensortide.parallelism.draft import Draft, replace
+from tensortide.parallelism.exchange import stand_in
 from tensortide.parallelism.keys import ATTENTION, Keys
-from tensortide.parallelism.local import LocalSizes
 from tensortide.parallelism.masks import CausalMasks
 from tensortide.parallelism.partials import all_reduce
-from tensortide.parallelism.sites import base_name, located, source_file
+from tensortide.parallelism.propagate import Division, Seed
+from tensortide.parallelism.sites import base_name, located
 
 GROUP = "context"
 """Name of the process group of context parallelism."""
@@ -35,10 +32,16 @@ _CACHE = "cache_utils.py"
 """File of ``transformers`` that keeps keys and values of earlier tokens."""
 _OPERANDS = ("query", "key", "value")
 
-replace = msgspec.structs.replace
+
+def divide(step: RankStep, asked: Asked) -> RankStep | None:
+    """The step of one context rank; None if there are no others."""
+    ranks = asked.degrees.context
+    if ranks == 1:
+        return None
+    return asked.shared(context_parallel, step.graph, ranks, asked.at.context, batch_asked(asked).sequence_dimension)
 
 
-def context_parallel(graph: Graph, ranks: int, rank: int, dimension: int = 1) -> Local:
+def context_parallel(graph: Graph, ranks: int, rank: int, dimension: int = 1) -> RankStep:
     """The step of one of ``ranks`` that divide its sequences, which are a ``dimension`` of its inputs.
 
     Raises DegreesError, which names the op, its module and line, if an op needs whole sequences in another way.
@@ -47,17 +50,19 @@ def context_parallel(graph: Graph, ranks: int, rank: int, dimension: int = 1) ->
     whole = sequence.with_stand_ins()
     analysis = analyzed(whole)
     axis = sequence.checked(whole, analysis)
-    chosen = frozenset({axis} | analysis.axes.followers({axis}))
-    draft = Draft(LocalSizes(analysis, chosen, ranks, means=True).graph())
-    replaced(draft, partial(along, draft, GROUP, ranks, rank))
-    masks, fused = CausalMasks(draft, ranks, rank), set(sequence.attention(draft.graph))
-    for index, op in enumerate(draft.graph.ops):
-        name = draft.calls[op.call].op
-        if index in fused:
-            masks.apply(index, op)
-        if base_name(name) == "nll_loss_forward" and axis in analysis.all_leaves(whole.ops[index].inputs[1]):
+    masks: list[CausalMasks] = []
+
+    def adapt(draft: Draft, index: int, op: Op) -> None:
+        name = base_name(draft.calls[op.call].op)
+        if name.startswith(ATTENTION):
+            masks[:] = masks or [CausalMasks(draft, ranks, rank)]
+            masks[0].apply(index, op)
+        if name == "nll_loss_forward" and axis in analysis.all_leaves(whole.ops[index].inputs[1]):
             draft.insert(index + 1, *all_reduce(draft, op.outputs[1], "avg", GROUP, op))
-    return Local(compacted(draft.finished()), Division(analysis, chosen, ranks, GROUP))
+
+    chosen = frozenset({axis} | analysis.axes.followers({axis}))
+    seed = Seed(Division(analysis, chosen, ranks, GROUP), rank, means=True, adapt=adapt)
+    return RankStep(seed.graph(), (seed.division,))
 
 
 @dataclass(slots=True)
@@ -84,9 +89,7 @@ class _Sequence:
         if self.analysis.axes.size[self.axis] % self.ranks or size % self.ranks:
             raise DegreesError(f"tokens of a rank: seq / context = {size}/{self.ranks} is no whole number")
         self.free = constants(self.graph)
-        made = {t for index in self.free for t in self.graph.ops[index].outputs}
-        given = {e.tensor for e in self.graph.named if e.role in (Role.BUFFER, Role.INPUT)}
-        self.keys = Keys(self.analysis, self.axis, frozenset(made | given))
+        self.keys = Keys(self.analysis, self.axis, given_tensors(self.graph, self.free))
 
     def attention(self, graph: Graph) -> list[int]:
         """Fused attention, forward and backward, of ``graph``."""
@@ -187,7 +190,6 @@ class _Sequence:
 
     def _gathering(self, draft: Draft, index: int, op: Op) -> list[Op]:
         """Attention over gathered keys and values, whose gradients are scattered."""
-        call = self.graph.calls[op.call]
         places = dict(zip(_holes(self.graph, op), op.inputs, strict=True))
         query, key, value = (places[name] for name in _OPERANDS)
         if not self._carries(key) and not self._carries(value):
@@ -195,18 +197,9 @@ class _Sequence:
         if not self._carries(query):
             where = located(self.graph, index)
             raise DegreesError(f"context={self.ranks}: {where} reads keys of the sequence with queries of another one")
-        whole = {tensor: draft.fresh(tensor, draft.tensors[tensor].shape) for tensor in dict.fromkeys((key, value))}
-        gather = stand_in(draft, "gather_along", list(whole), list(whole.values()), 2, op)
-        inputs = tuple(
-            whole[tensor] if name in ("key", "value") else tensor
-            for name, tensor in zip(_holes(self.graph, op), op.inputs, strict=True)
-        )
-        if not base_name(call.op).endswith("backward"):
-            return [gather, replace(op, inputs=inputs)]
-        raw = {tensor: draft.twin(tensor) for tensor in op.outputs[1:3]}
-        outputs = tuple(raw.get(tensor, tensor) for tensor in op.outputs)
-        scatter = stand_in(draft, "scatter_along", list(raw.values()), list(raw), 2, op)
-        return [gather, replace(op, inputs=inputs, outputs=outputs), scatter]
+        keys = {slot: 2 for slot, name in enumerate(_holes(self.graph, op)) if name in ("key", "value")}
+        backward = base_name(self.graph.calls[op.call].op).endswith("backward")
+        return _around(draft, op, keys, dict.fromkeys(op.outputs[1:3] if backward else (), 2))
 
     def _exchanging(self, draft: Draft, index: int, op: Op) -> list[Op]:
         """A product outside a fused kernel: over gathered keys or values, of which gradients are scattered."""
@@ -216,27 +209,21 @@ class _Sequence:
                 f"context={self.ranks}: {located(self.graph, index)} multiplies tokens of a sequence with each other, "
                 "and no softmax says which are keys"
             )
-        if scattered is not None:
-            raw = draft.twin(op.outputs[0])
-            scatter = stand_in(draft, "scatter_along", [raw], list(op.outputs), scattered, op)
-            return [replace(op, outputs=(raw,)), scatter]
-        ((slot, dim),) = gathered.items()
-        inputs = list(op.inputs)
-        inputs[slot] = draft.fresh(op.inputs[slot], draft.tensors[op.inputs[slot]].shape)
-        gather = stand_in(draft, "gather_along", [op.inputs[slot]], [inputs[slot]], dim, op)
-        return [gather, replace(op, inputs=tuple(inputs))]
+        return _around(draft, op, gathered, {} if scattered is None else {op.outputs[0]: scattered})
 
     def checked(self, whole: Graph, analysis: Analysis) -> Axis:
         """The axis to divide, once all ops but those that have been seen to work on parts of it."""
         axis = analysis.axes.leaves([analysis.dims[self.witness][self.dimension]])[0]
         kernels, free = set(self.attention(whole)), constants(whole)
-        for index, why in analysis.axes.needs(axis).items():
-            if index in kernels or _of_own_tokens(whole, index, free) or _counts_tokens(whole, index, free):
-                continue
-            where = "" if index < 0 or located(whole, index) in why else f"{located(whole, index)}: "
-            cached = index >= 0 and source_file(whole, index) == _CACHE
-            advice = ", as the model keeps keys and values: build it with use_cache=False" if cached else ""
-            raise DegreesError(f"context={self.ranks} does not divide this step: {where}{why}{advice}")
+
+        def allowed(index: int) -> bool:
+            return index in kernels or _of_own_tokens(whole, index, free) or _counts_tokens(whole, index, free)
+
+        for why in analysis.reasons(axis, allowed):
+            advice = (
+                ", as the model keeps keys and values: build it with use_cache=False" if f"({_CACHE}:" in why else ""
+            )
+            raise DegreesError(f"context={self.ranks} does not divide this step: {why}{advice}")
         for entry in whole.named:
             if entry.role is Role.PARAMETER and axis in analysis.all_leaves(entry.tensor):
                 shape = whole.tensors[entry.tensor].shape
@@ -252,6 +239,20 @@ class _Sequence:
         return axis
 
 
+def _around(draft: Draft, op: Op, gathered: Mapping[int, int], scattered: Mapping[int, int]) -> list[Op]:
+    """``op`` on operands that are gathered before it, and its results that are scattered after it, each with the
+    dimension, which is one for all."""
+    whole = {t: draft.fresh(t, draft.tensors[t].shape) for t in dict.fromkeys(op.inputs[slot] for slot in gathered)}
+    raw = {tensor: draft.twin(tensor) for tensor in scattered}
+    inputs = tuple(whole[tensor] if slot in gathered else tensor for slot, tensor in enumerate(op.inputs))
+    ops = [replace(op, inputs=inputs, outputs=tuple(raw.get(tensor, tensor) for tensor in op.outputs))]
+    if whole:
+        ops.insert(0, stand_in(draft, "gather_along", [*whole], [*whole.values()], min(gathered.values()), op))
+    if raw:
+        ops.append(stand_in(draft, "scatter_along", [*raw.values()], [*raw], min(scattered.values()), op))
+    return ops
+
+
 def _of_own_tokens(graph: Graph, index: int, free: Collection[int]) -> bool:
     """Return whether a rank does an op with its own tokens alone.
 
@@ -261,10 +262,8 @@ def _of_own_tokens(graph: Graph, index: int, free: Collection[int]) -> bool:
     op = graph.ops[index]
     if index < 0 or not by_part(graph, index) or "batch_norm" in graph.calls[op.call].op:
         return False
-    made = {tensor for i in free for tensor in graph.ops[i].outputs}
-    made |= {e.tensor for e in graph.named if e.role in (Role.INPUT, Role.BUFFER)}
     indices = [t for name, t in zip(_holes(graph, op), op.inputs, strict=True) if name in ("index", "indices")]
-    return made.isdisjoint(indices)
+    return given_tensors(graph, free).isdisjoint(indices)
 
 
 def _counts_tokens(graph: Graph, index: int, free: Collection[int]) -> bool:

@@ -13,6 +13,8 @@ from tensortide.shown import Show
 
 DEGREES = ("data", "tensor", "pipeline", "context", "expert")
 """Fields in which a step is divided; each is at least 1."""
+SEEDS = (".batch", ".tensor_graph", ".context", ".experts")
+"""Modules with the seeds of a rank's step, in the order in which they divide it: ``divide(step, asked)`` of each."""
 ZERO = range(4)
 """Stages of ZeRO, none (0) included."""
 

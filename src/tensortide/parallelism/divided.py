@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tensortide.errors import DegreesError
-from tensortide.graph.model import TENSOR, Const, Graph, Op, Phase, Role
+from tensortide.graph.model import Const, Graph, Op, Phase, Role
 from tensortide.graph.module_paths import named_after
 from tensortide.parallelism.draft import Draft, replace
-from tensortide.parallelism.listed import lists_of, taken_at, written_by
+from tensortide.parallelism.listed import cut_down, positions_of
 from tensortide.parallelism.partials import all_reduce
 from tensortide.parallelism.sites import base_name
 from tensortide.parallelism.stages import Stages
@@ -84,14 +84,7 @@ class Tail:
     def _positions(self, op: Op) -> list[list[int]]:
         """For an op over lists the tensors at each position of them; empty for any other op, and where its tensors are
         at home nowhere."""
-        call = self.graph.calls[op.call]
-        lists = lists_of([value for _, value in call.arguments], op.inputs)
-        if not lists:
-            return []
-        length = max(map(len, lists))
-        of_outputs = lists_of([call.returns], op.outputs)
-        groups = [[each[i] for each in (*lists, *of_outputs) if len(each) == length] for i in range(length)]
-        owner = self.graph.index.owner
+        groups, owner = positions_of(self.graph.calls[op.call], op), self.graph.index.owner
         known = any(owner[t] in self.homes for group in groups for t in group)
         return groups if known else []
 
@@ -114,24 +107,7 @@ class Tail:
         """``op`` on the positions that are at home in ``stage``."""
         homes = self._homes_at[index]
         here = [i for i, home in enumerate(homes) if stage in home]
-        call = self.graph.calls[op.call]
-        inputs, outputs = list[int](), list[int]()
-        values = taken_at([value for _, value in call.arguments], op.inputs, here, len(homes), inputs)
-        returns = taken_at([call.returns], op.outputs, here, len(homes), outputs)[0]
-        arguments = tuple((name, value) for (name, _), value in zip(call.arguments, values, strict=True))
-        written = written_by(call, arguments)
-        changed = replace(call, arguments=arguments, returns=returns, mutated=written)
-        if call.returns is TENSOR and op.outputs:  # it joins the list: a shorter one gives a smaller tensor
-            outputs = [self._shorter(op, len(homes), len(here), stage)]
-        return replace(op, call=self.draft.call(changed), inputs=tuple(inputs), outputs=tuple(outputs))
-
-    def _shorter(self, op: Op, whole: int, part: int, stage: int) -> int:
-        """The result of joining ``part`` of ``whole`` tensors."""
-        out = self.graph.tensors[op.outputs[0]]
-        shape = tuple(part if size == whole else size for size in out.shape)
-        made = self.draft.fresh(op.outputs[0], shape)
-        self._remap[stage][op.outputs[0]] = made
-        return made
+        return cut_down(self.draft, op, here, len(homes), self._remap[stage])
 
     def _nothing(self, part: Op) -> Op:
         """The op that makes zeros in the place of a norm over nothing."""

@@ -9,13 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-import msgspec
-
 from tensortide.graph.model import OUTSIDE, Op, Phase, Tensor
-from tensortide.parallelism.draft import Draft, Hole, allocation
+from tensortide.parallelism.draft import Draft, Hole, allocation, replace
 from tensortide.parallelism.gradients import Replicas
-
-replace = msgspec.structs.replace
 
 
 def unit_of(name: str) -> str:

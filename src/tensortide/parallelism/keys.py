@@ -10,16 +10,12 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import msgspec
-
 from tensortide.graph.model import TENSOR, Graph, Op
 from tensortide.parallelism.analysis import Analysis, analyzed
 from tensortide.parallelism.axes import Axis
-from tensortide.parallelism.draft import Draft
+from tensortide.parallelism.draft import Draft, replace
 from tensortide.parallelism.exchange import stand_in
 from tensortide.parallelism.sites import base_name
-
-replace = msgspec.structs.replace
 
 ATTENTION = "_scaled_dot_product_"
 _PRODUCTS = {"mm": (0, 1), "bmm": (0, 1), "addmm": (1, 2), "baddbmm": (1, 2)}

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from tensortide.graph.model import TENSOR, Call, Value
+from collections.abc import Sequence
+
+from tensortide.graph.model import TENSOR, Call, Op, Value
+from tensortide.parallelism.draft import Draft, replace
 
 
 def lists_of(values: list[Value], tensors: tuple[int, ...]) -> list[tuple[int, ...]]:
@@ -16,8 +19,31 @@ def lists_of(values: list[Value], tensors: tuple[int, ...]) -> list[tuple[int, .
     return found
 
 
-def taken_at(
-    values: list[Value], tensors: tuple[int, ...], here: list[int], length: int, taken: list[int]
+def positions_of(call: Call, op: Op) -> list[list[int]]:
+    """The tensors at each position of the lists of an op, those of its results too; empty for any other op."""
+    lists = lists_of([value for _, value in call.arguments], op.inputs)
+    length = max(map(len, lists), default=0)
+    lists += lists_of([call.returns], op.outputs)
+    return [[each[i] for each in lists if len(each) == length] for i in range(length)]
+
+
+def cut_down(draft: Draft, op: Op, here: Sequence[int], length: int, joined: dict[int, int]) -> Op:
+    """``op`` on the positions ``here`` of its lists of ``length``. Where it joins a list its result is a smaller one,
+    which is noted in ``joined``."""
+    call = draft.calls[op.call]
+    inputs, outputs = list[int](), list[int]()
+    values = _taken_at([value for _, value in call.arguments], op.inputs, here, length, inputs)
+    returns = _taken_at([call.returns], op.outputs, here, length, outputs)[0]
+    arguments = tuple((name, value) for (name, _), value in zip(call.arguments, values, strict=True))
+    changed = replace(call, arguments=arguments, returns=returns, mutated=_written_by(call, arguments))
+    if call.returns is TENSOR and op.outputs:
+        shape = tuple(len(here) if size == length else size for size in draft.tensors[op.outputs[0]].shape)
+        outputs = [joined.setdefault(op.outputs[0], draft.fresh(op.outputs[0], shape))]
+    return replace(op, call=draft.call(changed), inputs=tuple(inputs), outputs=tuple(outputs))
+
+
+def _taken_at(
+    values: list[Value], tensors: tuple[int, ...], here: Sequence[int], length: int, taken: list[int]
 ) -> list[Value]:
     """``values`` with lists of ``length`` cut down to the positions ``here``; fills ``taken`` with their tensors."""
     holes, found = iter(tensors), list[Value]()
@@ -37,7 +63,7 @@ def taken_at(
     return found
 
 
-def written_by(call: Call, arguments: tuple[tuple[str, Value], ...]) -> tuple[int, ...]:
+def _written_by(call: Call, arguments: tuple[tuple[str, Value], ...]) -> tuple[int, ...]:
     """The holes that the call with shorter lists writes: all of every argument that ``call`` writes."""
     written, before, after = set(call.mutated), 0, 0
     found: list[int] = []

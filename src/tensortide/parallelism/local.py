@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple, TypeAlias
 
-import msgspec
+from msgspec.structs import replace
 
 from tensortide.graph.model import Call, Graph, Op, Phase, Storage, Tensor, Value
 from tensortide.parallelism.analysis import Analysis
 from tensortide.parallelism.axes import Axis
 from tensortide.parallelism.sites import base_name
 
-replace = msgspec.structs.replace
 Tensors: TypeAlias = Sequence[Tensor] | Mapping[int, Tensor]
 """Tensors by number."""
 
@@ -55,10 +54,6 @@ class LocalSizes:
             return size * self.ranks
         return -(-size // self.ranks) if axis in self.chosen else size
 
-    def dimension(self, tensor: int, dim: int) -> int:
-        """The local size of one dimension of a tensor."""
-        return self._product(self.analysis.dims[tensor][dim])
-
     def carries(self, tensor: int) -> bool:
         """Return whether a tensor has an axis of another size on each rank."""
         return any(axis in self.chosen or axis in self.grown for axis in self.analysis.all_leaves(tensor))
@@ -66,7 +61,8 @@ class LocalSizes:
     def graph(self) -> Graph:
         """The Graph with local shapes. What an op of the original computes on all, it computes on its part."""
         original = self.analysis.graph
-        tensors = tuple(self._tensor(t, tensor) for t, tensor in enumerate(original.tensors))
+        places = [self._places.get(tensor.storage, []) for tensor in original.tensors]
+        tensors = tuple(local_tensor(self.analysis, t, self.local_size, at) for t, at in enumerate(places))
         storages = tuple(self._storage(s, storage) for s, storage in enumerate(original.storages))
         calls = dict.fromkeys(original.calls)
         numbers = {call: number for number, call in enumerate(calls)}
@@ -80,12 +76,6 @@ class LocalSizes:
             ops.append(replace(op, call=numbers.setdefault(call, len(numbers))))
         return replace(original, ops=tuple(ops), calls=tuple(numbers), tensors=tensors, storages=storages)
 
-    def _product(self, axis: Axis) -> int:
-        leaves = self.analysis.axes.leaves([axis])
-        if not leaves:
-            return self.analysis.axes.size[axis]
-        return math.prod(map(self.local_size, leaves))
-
     def _found_places(self) -> dict[int, list[StoredAxis]]:
         """The places of the sharded axes in each storage, in bytes, the outermost first."""
         axes, graph = self.analysis.axes, self.analysis.graph
@@ -97,19 +87,20 @@ class LocalSizes:
                     found.setdefault(tensor.storage, set()).add(place)
         return {storage: sorted(places, reverse=True) for storage, places in found.items()}
 
-    def _tensor(self, number: int, tensor: Tensor) -> Tensor:
-        shape = tuple(self._product(axis) for axis in self.analysis.dims[number])
-        places = self._places.get(tensor.storage, [])
-        unit = tensor.itemsize or 1  # strings have none
-        strides = tuple(distance(stride * unit, places) // unit for stride in tensor.strides)
-        offset = local_offset(tensor.offset * unit, places) // unit
-        return replace(tensor, shape=shape, strides=strides, offset=offset)
-
     def _storage(self, number: int, storage: Storage) -> Storage:
         nbytes = int(storage.nbytes)
         for place in self._places.get(number, []):
             nbytes = nbytes * place.local // place.size
         return replace(storage, nbytes=nbytes)
+
+
+def local_tensor(analysis: Analysis, number: int, size: Callable[[Axis], int], places: Sequence[StoredAxis]) -> Tensor:
+    """A tensor whose finest axes have other sizes, in a storage that has them at ``places``, in bytes."""
+    tensor, axes = analysis.graph.tensors[number], analysis.axes
+    shape = tuple(math.prod(map(size, axes.leaves([axis]))) for axis in analysis.dims[number])
+    unit = tensor.itemsize or 1  # strings have none
+    strides = tuple(distance(stride * unit, places) // unit for stride in tensor.strides)
+    return replace(tensor, shape=shape, strides=strides, offset=local_offset(tensor.offset * unit, places) // unit)
 
 
 def distance(stride: int, places: Sequence[StoredAxis]) -> int:

@@ -2,13 +2,9 @@
 
 from __future__ import annotations
 
-import msgspec
-
 from tensortide.graph.model import TENSOR, Const, Op, Tensor
-from tensortide.parallelism.draft import Draft, Hole
+from tensortide.parallelism.draft import Draft, Hole, replace
 from tensortide.parallelism.sites import base_name
-
-replace = msgspec.structs.replace
 
 _MASKS = ("attn_mask", "attn_bias")
 

@@ -7,10 +7,10 @@ summed on each rank and reduced once.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from tensortide.graph.model import Op, Tensor
+from tensortide.graph.model import Call, Op, Role, Tensor
 from tensortide.parallelism.draft import Draft, Hole
 from tensortide.parallelism.sites import base_name
 
@@ -18,23 +18,36 @@ _LINEAR = {"clone", "_to_copy", "copy", "neg", "mul", "div", "detach", "alias"}
 _NORMS = {"stack", "cat", "linalg_vector_norm", "norm", "clone", "_to_copy"}
 
 
-def passed_on(name: str, inputs: Sequence[int], waiting: Collection[int], hows: Collection[str], view: bool) -> bool:
-    """Tell whether the outputs of an op are partial as its inputs are, so that it may read them as they are.
+def is_view(call: Call, op: Op, owner: Callable[[int], int]) -> bool:
+    """Tell whether all that an op returns are views of what it reads. ``owner`` gives the storage of a tensor."""
+    return not call.mutated and bool(op.outputs) and {*map(owner, op.outputs)} <= {*map(owner, op.inputs)}
 
-    Args:
-        name: the op, without namespace and overload.
-        inputs: the storages that it reads, one for each of its tensors; those of them ``waiting`` are partial.
-        hows: how their parts are combined.
-        view: it makes views of them.
-    """
-    if len(set(hows)) > 1:
-        return False
-    if view:
-        return True
+
+def carried(
+    call: Call,
+    op: Op,
+    owner: Callable[[int], int],
+    pending: Collection[int],
+    how: Callable[[int], str] = lambda storage: "sum",
+) -> tuple[set[int], list[int]]:
+    """The ``pending`` storages that an op reads, which are partial (``how``, by storage), and the tensors that stay
+    partial through it: none if it needs the whole. ``owner`` gives the storage of a tensor."""
+    inputs = [owner(tensor) for tensor in op.inputs]
+    waiting = {storage for storage in inputs if storage in pending}
+    if not waiting:
+        return waiting, []
+    hows = {how(storage) for storage in waiting}
+    if len(hows) > 1 or not (is_view(call, op, owner) or _passes(base_name(call.op), inputs, waiting, min(hows))):
+        return waiting, []
+    return waiting, list(op.outputs) or [op.inputs[slot] for slot in call.mutated]
+
+
+def _passes(name: str, inputs: Sequence[int], waiting: Collection[int], how: str) -> bool:
+    """Return whether the results of an op that makes no views are partial as the inputs ``waiting`` are."""
     everything = all(storage in waiting for storage in inputs)
-    if "norm" in hows:
+    if how == "norm":
         return name in _NORMS or (name == "_foreach_mul" and everything)  # a number times each
-    if not {"sum", "avg"}.issuperset(hows):
+    if how not in ("sum", "avg"):
         return False
     if name == "add":
         return everything and len(inputs) == 2
@@ -56,26 +69,37 @@ class Partials:
 
         Inserts all-reduces before it where it cannot read partial results.
         """
-        tensors, call = self.draft.tensors, self.draft.calls[op.call]
-        name, inputs = base_name(call.op), [tensors[t].storage for t in op.inputs]
-        waiting = set(inputs) & self.pending.keys()
-        hows = {self.pending[storage][0] for storage in waiting}
-        view = not call.mutated and bool(op.outputs) and all(tensors[t].storage in inputs for t in op.outputs)
-        if waiting and passed_on(name, inputs, waiting, hows, view):
-            if "norm" in hows and len(waiting) < len(set(inputs)):
+        call = self.draft.calls[op.call]
+        waiting, passed = carried(call, op, self._owner, self.pending, self._how)
+        if passed:
+            shared = self._how(min(waiting))
+            if shared == "norm" and len(waiting) < len(set(map(self._owner, op.inputs))):
                 self._share_norms(index, op, waiting)
-            for tensor in op.outputs or [op.inputs[slot] for slot in call.mutated]:
-                self.pending.setdefault(tensors[tensor].storage, (min(hows), tensor))
+            for tensor in passed:
+                self.pending.setdefault(self._owner(tensor), (shared, tensor))
         elif waiting:
             self.complete(index, waiting, op)
         for tensor, how in made.items():
-            self.pending.setdefault(tensors[tensor].storage, (how, tensor))
+            self.pending.setdefault(self._owner(tensor), (how, tensor))
+
+    def _owner(self, tensor: int) -> int:
+        return self.draft.tensors[tensor].storage
+
+    def _how(self, storage: int) -> str:
+        return self.pending[storage][0]
 
     def complete(self, index: int, storages: set[int], like: Op) -> None:
         """Insert an all-reduce of each of ``storages`` before the op at ``index``."""
         for storage in sorted(storages):
             how, tensor = self.pending.pop(storage)
             self.draft.insert(index, *all_reduce(self.draft, tensor, how, self.group, like))
+
+    def end(self) -> None:
+        """Complete what outlives the step."""
+        storages, ops = self.draft.storages, self.draft.graph.ops
+        named = [storage for storage in self.pending if storages[storage].role is not Role.TEMPORARY]
+        if ops:
+            self.complete(len(ops), {storage for storage in named if storages[storage].death is None}, ops[-1])
 
     def _share_norms(self, index: int, op: Op, waiting: set[int]) -> None:
         """Divide norms that every rank has by the root of the number of ranks, so that all ranks' squares add up to

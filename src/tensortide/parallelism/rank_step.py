@@ -2,53 +2,22 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import importlib
+from collections.abc import Sequence
 
 from tensortide.graph.model import Graph
 from tensortide.parallelism.analysis import analyzed
-from tensortide.parallelism.batch import batch_of, batch_part
-from tensortide.parallelism.context import context_parallel
-from tensortide.parallelism.degrees import Degrees
-from tensortide.parallelism.divided_step import Division
-from tensortide.parallelism.experts import expert_parallel
+from tensortide.parallelism.degrees import SEEDS, Degrees
+from tensortide.parallelism.divided_step import Asked, Coordinates, RankStep
 from tensortide.parallelism.experts.owners import DATA as EXPERT_DATA
 from tensortide.parallelism.gradients import GROUP as DATA
 from tensortide.parallelism.gradients import Replicas, average_gradients
+from tensortide.parallelism.made_batch import given_batch
 from tensortide.parallelism.shared import Shared
-from tensortide.parallelism.tensor import Choice, shardable
-from tensortide.parallelism.tensor_graph import tensor_parallel
-from tensortide.parallelism.tensor_groups import tensor_in_groups
 from tensortide.parallelism.zero import ACROSS as ZERO_DATA
 from tensortide.parallelism.zero import GROUP as ZERO
 from tensortide.parallelism.zero import sharded_state
 from tensortide.timelines.data_parallel import BUCKET_BYTES
-
-
-class Coordinates(NamedTuple):
-    """The position of a rank in each of its groups. ``expert``: among ranks that share experts, unless that of its data
-    and context."""
-
-    data: int = 0
-    context: int = 0
-    tensor: int = 0
-    expert: int | None = None
-
-
-class RankStep(NamedTuple):
-    """The step of one rank before gradients are exchanged, and the ``divisions`` that led to it in order.
-
-    ``batch`` is that of the whole step, ``micro_batch`` that of the rank, ``choice`` what the tensor group divides;
-    ``experts`` are the names of the parameters of experts, ``fullest`` the ranks that have most rows of them.
-    """
-
-    graph: Graph
-    divisions: tuple[Division, ...] = ()
-    batch: int | None = None
-    micro_batch: int | None = None
-    choice: Choice = Choice(frozenset(), (), ())
-    remarks: tuple[str, ...] = ()
-    experts: frozenset[str] = frozenset()
-    fullest: tuple[int, ...] = ()
 
 
 def rank_step(
@@ -59,46 +28,21 @@ def rank_step(
     batch_dimension: int | None = None,
     is_local: bool = False,
     shared: Shared | None = None,
+    seeds: Sequence[str] = SEEDS,
 ) -> RankStep:
-    """Divide ``graph`` for the rank at ``coordinates``; ``shared``: results of earlier divisions.
+    """Divide ``graph`` for the rank at ``coordinates`` by ``seeds``; ``shared``: results of earlier divisions.
 
     Raises DegreesError as ``per_rank`` does.
     """
-    shared = Shared() if shared is None else shared
-    parts = 1 if is_local else degrees.data * degrees.micro_batches
-    batch, micro_batch, choice = None, None, Choice(frozenset(), (), ())
-    divisions: list[Division] = []
-    remarks: tuple[str, ...] = ()
-    sequence = 1
-    if parts > 1 or degrees.context > 1:
-        analysis = shared(analyzed, graph)
-        found = shared(batch_of, analysis, batch_dimension)
-        sequence = found.sequence_dimension
-        if parts > 1:
-            graph, batch, division, remarks = shared(batch_part, analysis, parts, found)
-            divisions.append(division)
-            micro_batch = batch // parts
-    if degrees.kv_group:
-        graph, choice, both = shared(tensor_in_groups, graph, degrees.tensor, degrees.kv_group, coordinates.tensor)
-        divisions += both
-    elif degrees.tensor > 1:
-        whole, along = shared(shardable, shared(analyzed, graph)), degrees.sequence > 0
-        graph, choice, division = shared(tensor_parallel, whole, degrees.tensor, coordinates.tensor, sequence=along)
-        divisions.append(division)
-    if degrees.context > 1:
-        graph, division = shared(context_parallel, graph, degrees.context, coordinates.context, sequence)
-        of_part = tuple(each._replace(flops=each.flops // degrees.context) for each in choice.replicated)
-        choice = choice._replace(replicated=of_part)
-        divisions.append(division)
-    if degrees.expert == 1:
-        return RankStep(graph, tuple(divisions), batch, micro_batch, choice, (*remarks, *choice.remarks))
-    rank = coordinates.expert
-    if rank is None:
-        rank = (coordinates.data * degrees.context + coordinates.context) % degrees.expert
-    spread = shared(expert_parallel, graph, degrees.expert, rank)
-    divisions.append(spread.division)
-    remarks = (*remarks, *choice.remarks, *spread.remarks)
-    return RankStep(spread.graph, tuple(divisions), batch, micro_batch, choice, remarks, spread.names, spread.fullest)
+    shared, step = Shared() if shared is None else shared, RankStep(graph)
+    if degrees.context > 1 or (degrees.data * degrees.micro_batches > 1 and not is_local):
+        step = shared(given_batch, shared(analyzed, graph))
+    asked = Asked(step.graph, degrees, coordinates, shared, batch_dimension, is_local)
+    for seed in seeds:
+        made = importlib.import_module(seed, __package__).divide(step, asked)
+        step = step if made is None else step.then(made)
+    of_part = (each._replace(flops=each.flops // degrees.context) for each in step.replicated)
+    return step._replace(replicated=tuple(of_part))
 
 
 def exchanging(

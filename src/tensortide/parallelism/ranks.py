@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import msgspec
+from msgspec.structs import replace
 
 from tensortide.errors import DegreesError
 from tensortide.graph.communication import group_of, kind_of, moves_data, payload_bytes
@@ -13,14 +14,12 @@ from tensortide.graph.model import Graph
 from tensortide.parallelism.accumulation import resident_bytes
 from tensortide.parallelism.degrees import Degrees, check_supported
 from tensortide.parallelism.divided import GROUP as PIPELINE
+from tensortide.parallelism.divided_step import Coordinates, Replicated
 from tensortide.parallelism.pipeline import Transfer, pipelined
-from tensortide.parallelism.rank_step import Coordinates, exchanging, rank_step
+from tensortide.parallelism.rank_step import exchanging, rank_step
 from tensortide.parallelism.shared import Shared
-from tensortide.parallelism.tensor import Replicated
 from tensortide.parallelism.tied import tied_stages
 from tensortide.timelines.data_parallel import BUCKET_BYTES
-
-replace = msgspec.structs.replace
 
 
 class Exchanged(NamedTuple):
@@ -130,7 +129,7 @@ def per_rank(
     _check_whole(graph)
     coordinates = Coordinates(context=degrees.context - 1, expert=expert_rank)  # whose queries see all keys
     step = rank_step(graph, degrees, coordinates, batch_dimension=batch_dimension, is_local=is_local, shared=shared)
-    graph, choice = step.graph, step.choice
+    graph = step.graph
     graphs: tuple[Graph, ...] = (graph,)
     firsts: tuple[str, ...] = (graph.module_path(graph.ops[0].module),) if graph.ops else ()
     transfers: tuple[Transfer, ...] = ()
@@ -141,7 +140,7 @@ def per_rank(
     graphs = tuple(exchanging(each, degrees, step.experts, bucket_bytes, degrees.context - 1) for each in graphs)
     at = degrees.context - 1 if expert_rank is None else expert_rank
     named = tuple(_described(each, degrees, stage, at) for stage, each in enumerate(graphs))
-    parts = step.batch, step.micro_batch, choice.replicated, transfers, step.remarks, step.fullest
+    parts = step.batch, step.micro_batch, step.replicated, transfers, step.remarks, step.fullest
     return Ranks(degrees, named, firsts, *parts)
 
 

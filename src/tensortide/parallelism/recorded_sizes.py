@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -78,6 +78,13 @@ class RecordedSizes:
         first = next((op for op in graph.ops if op.phase is Phase.BACKWARD), None)
         return first is not None and any(tensor in self.sums for tensor in first.inputs)
 
+    def adapt(self, draft: Draft, index: int, op: Op) -> None:
+        """Give the op at ``index`` of the step of one part the number that takes the place of a size of the batch."""
+        if index in self.numbers:
+            call = draft.calls[op.call]
+            values = tuple((name, self.numbers[index] if name == "other" else value) for name, value in call.arguments)
+            draft.replaced[index] = [replace(op, call=draft.call(replace(call, arguments=values)))]
+
     def _meet(self, index: int, op: Op, key: _Key | None) -> float | None:
         """Note what an op of the forward pass sums; the number that takes the place of a size in it."""
         name = base_name(self.analysis.graph.calls[op.call].op)
@@ -133,16 +140,3 @@ def _key(graph: Graph, op: Op) -> _Key | None:
     if name not in _SCALED or not isinstance(number, int | float) or isinstance(number, bool) or not number:
         return None
     return _Key(name, number, tuple(graph.tensors[op.inputs[0]].shape), op.module)
-
-
-def with_numbers(graph: Graph, numbers: Mapping[int, float]) -> Graph:
-    """``graph`` with other numbers in the ops of these indexes."""
-    if not numbers:
-        return graph
-    draft = Draft(graph)
-    for index, number in numbers.items():
-        op = graph.ops[index]
-        call = graph.calls[op.call]
-        arguments = tuple((name, number if name == "other" else value) for name, value in call.arguments)
-        draft.replaced[index] = [replace(op, call=draft.call(replace(call, arguments=arguments)))]
-    return draft.finished()

@@ -8,23 +8,19 @@ all-reduce (Korthikanti et al., 2205.05198).
 
 from __future__ import annotations
 
-from collections.abc import Collection
 from dataclasses import dataclass, field
 
-import msgspec
-
 from tensortide.errors import DegreesError
-from tensortide.graph.model import Graph, Op, Role
+from tensortide.graph.model import Graph, Op
 from tensortide.parallelism.analysis import Analysis
 from tensortide.parallelism.axes import Axis
 from tensortide.parallelism.batch import batch_of, sequence_of
-from tensortide.parallelism.constant_ops import constants
-from tensortide.parallelism.draft import Draft
+from tensortide.parallelism.constant_ops import constants, given_tensors
+from tensortide.parallelism.draft import Draft, replace
 from tensortide.parallelism.exchange import stand_in
-from tensortide.parallelism.partials import passed_on
-from tensortide.parallelism.sites import base_name, located
-
-replace = msgspec.structs.replace
+from tensortide.parallelism.partials import carried, is_view
+from tensortide.parallelism.propagate import Division
+from tensortide.parallelism.sites import located
 
 
 def token_axis(analysis: Analysis) -> Axis:
@@ -42,11 +38,10 @@ def token_axis(analysis: Analysis) -> Axis:
 
 @dataclass(slots=True)
 class SequenceParts:
-    """The step of ``analysis``, of which ``chosen`` axes are divided, with stand-ins where ranks exchange parts of the
-    ``sequence``. ``parts`` are tensors of one rank's tokens, each with that dimension."""
+    """The step of a ``division``, with stand-ins where ranks exchange parts of the ``sequence``. ``parts`` are tensors
+    of one rank's tokens, each with that dimension."""
 
-    analysis: Analysis
-    chosen: Collection[Axis]
+    division: Division
     sequence: Axis
     parts: dict[int, int] = field(default_factory=dict)
     _draft: Draft = field(init=False)
@@ -60,14 +55,18 @@ class SequenceParts:
     _needed: frozenset[int] = frozenset()
     _copies: dict[tuple[int, str], int] = field(default_factory=dict)
 
+    @property
+    def analysis(self) -> Analysis:
+        """That of the step without them."""
+        return self.division.analysis
+
     def graph(self) -> Graph:
         """The whole step with its stand-ins."""
         graph = self.analysis.graph
         self._draft, self._free = Draft(graph), constants(graph)
         self._needed = frozenset(self.analysis.axes.needs(self.sequence))
         owner = graph.index.owner
-        self._given = {owner[e.tensor] for e in graph.named if e.role in (Role.INPUT, Role.BUFFER)}
-        self._given |= {owner[t] for i in self._free for t in graph.ops[i].outputs}
+        self._given = {owner[tensor] for tensor in given_tensors(graph, self._free)}
         for index, op in enumerate(graph.ops):
             if index not in self._free:
                 self._meet(index, op)
@@ -90,29 +89,22 @@ class SequenceParts:
     def _has(self, tensor: int) -> bool:
         return self.sequence in self.analysis.all_leaves(tensor)
 
-    def _divided(self, tensors: Collection[int]) -> bool:
-        return any(not set(self.analysis.all_leaves(t)).isdisjoint(self.chosen) for t in tensors)
-
     def _meet(self, index: int, op: Op) -> None:
         graph = self.analysis.graph
         call = graph.calls[op.call]
-        found = self.analysis.partials.get(index, ())
-        hows = {p.output: p.how for p in found if any(a in self.chosen for a in self.analysis.axes.leaves(p.axes))}
-        made = set(hows)
-        inputs = [self._owner(t) for t in op.inputs]
-        waiting = {storage for storage in inputs if storage in self._pending}
-        view = not call.mutated and bool(op.outputs) and all(self._owner(t) in inputs for t in op.outputs)
-        if waiting and passed_on(base_name(call.op), inputs, waiting, {"sum"}, view):
-            made |= set(op.outputs or [op.inputs[slot] for slot in call.mutated])
-        elif waiting:
+        hows = self.division.partials(index)
+        waiting, passed = carried(call, op, self._owner, self._pending)
+        made = {*hows, *passed}
+        if waiting and not passed:
             self._scatter(index, op, waiting)
         for tensor in filter(self._has, made):
             if hows.get(tensor, "sum") != "sum":
                 self._given.add(self._owner(tensor))  # an all-reduce makes it whole on all ranks
             elif self._clean_dimension(tensor) is not None or self._owner(tensor) not in self._pending:
                 self._pending[self._owner(tensor)] = tensor
-        within = bool(made) or self._divided((*op.inputs, *op.outputs))
-        given = view and any(self._owner(t) in self._given for t in op.inputs)  # parts are of what is read through it
+        within = bool(made) or any(map(self.division.dims, (*op.inputs, *op.outputs)))
+        given = is_view(call, op, self._owner) and any(self._owner(t) in self._given for t in op.inputs)
+        # parts are of what is read through a view
         whole = within or given or index in self._needed or any(map(self._no_part, op.inputs))
         if whole and not within:
             self._given.update(self._owner(t) for t in op.outputs)

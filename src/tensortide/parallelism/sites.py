@@ -99,14 +99,16 @@ class Site:
             if self.size(operand, -back) == self.size(out, -back):
                 self.tie(out, -back, operand, -back)
 
-    def whole(self, ref: Ref, dim: int) -> None:
-        """Note that the op needs the whole of a dimension."""
-        self.axes.whole(self.dims[ref][dim], f"{self.where} needs the whole of {self._dimension(ref, dim)}")
+    def whole(self, ref: Ref, *dims: int) -> None:
+        """Note that the op needs the whole of each of ``dims``."""
+        for dim in dims:
+            self.axes.whole(self.dims[ref][dim], f"{self.where} needs the whole of {self._dimension(ref, dim)}")
 
-    def cut(self, ref: Ref, dim: int) -> None:
-        """Note that a dimension cannot be divided."""
-        why = f"{self.where} does not work on equal shares of {self._dimension(ref, dim)}"
-        self.axes.cut(self.dims[ref][dim], why)
+    def cut(self, ref: Ref, *dims: int) -> None:
+        """Note that none of ``dims`` can be divided."""
+        for dim in dims:
+            why = f"{self.where} does not work on equal shares of {self._dimension(ref, dim)}"
+            self.axes.cut(self.dims[ref][dim], why)
 
     def _dimension(self, ref: Ref, dim: int) -> str:
         shape = self.tensor(ref).shape

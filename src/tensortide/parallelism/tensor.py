@@ -20,24 +20,12 @@ from tensortide.errors import DegreesError
 from tensortide.graph.model import Graph, Phase, Role
 from tensortide.parallelism.analysis import Analysis
 from tensortide.parallelism.axes import Axis
-from tensortide.parallelism.partials import passed_on
-from tensortide.parallelism.sites import base_name
+from tensortide.parallelism.divided_step import Replicated
+from tensortide.parallelism.partials import carried
 
 COMPARABLE = 0.5
 """An axis that the ranks divide stands in for a better one that they do not if it saves at least this share of the
 multiply-accumulates per byte."""
-
-
-class Replicated(NamedTuple):
-    """An op with products that several ranks compute in full: its index in the step, its name, its module, its FLOPs
-    (twice the multiply-accumulates), why it is not sharded, and how many ranks compute it (0: all)."""
-
-    op_index: int
-    op: str
-    module: str
-    flops: int
-    why: str
-    ranks: int = 0
 
 
 @dataclass(slots=True)
@@ -186,12 +174,9 @@ def _reduced_bytes(graph: Graph, outputs: dict[int, tuple[int, ...]]) -> int:
             continue
         last, op = index, graph.ops[index]
         call = graph.calls[op.call]
-        inputs = [owner[t] for t in op.inputs]
-        here = {storage for storage in inputs if storage in waiting}
-        view = not call.mutated and bool(op.outputs) and all(owner[t] in inputs for t in op.outputs)
-        made = list(outputs.get(index, ()))
-        if here and passed_on(base_name(call.op), inputs, here, {"sum"}, view):
-            made += op.outputs or [op.inputs[slot] for slot in call.mutated]
+        here, passed = carried(call, op, owner.__getitem__, waiting)
+        made = [*outputs.get(index, ()), *passed]
+        if passed:
             for storage in here:
                 _push_next(queue, users[storage], index)
         else:

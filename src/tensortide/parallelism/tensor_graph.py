@@ -2,44 +2,45 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import partial
-from typing import NamedTuple
-
-import msgspec
-
 from tensortide.errors import DegreesError
-from tensortide.graph.model import Graph, Op, Role
+from tensortide.graph.model import Graph, Role
 from tensortide.parallelism.analysis import Analysis, analyzed
 from tensortide.parallelism.axes import Axis
-from tensortide.parallelism.divided_step import Division
-from tensortide.parallelism.draft import Draft, Hole, compacted
-from tensortide.parallelism.exchange import PREFIX, along, replaced
-from tensortide.parallelism.local import LocalSizes
-from tensortide.parallelism.partials import Partials
-from tensortide.parallelism.rules.products import CONVOLUTIONS
+from tensortide.parallelism.divided_step import Asked, RankStep
+from tensortide.parallelism.propagate import ALL, Division, Seed
 from tensortide.parallelism.sequence import SequenceParts, token_axis
-from tensortide.parallelism.sites import base_name, located
-from tensortide.parallelism.tensor import Choice, Shardable, chosen
-from tensortide.parallelism.vocabulary import Sharded
+from tensortide.parallelism.sites import located
+from tensortide.parallelism.tensor import Choice, Shardable, chosen, shardable
+from tensortide.parallelism.tensor_groups import ACROSS, WITHIN, merged
 
 GROUP = "tensor"
 """Name of the process group of tensor parallelism."""
 
-replace = msgspec.structs.replace
+
+def divide(step: RankStep, asked: Asked) -> RankStep | None:
+    """The step of one tensor rank; None if there are no others."""
+    degrees, at, shared = asked.degrees, asked.at.tensor, asked.shared
+    if degrees.kv_group:
+        return shared(tensor_in_groups, step.graph, degrees.tensor, degrees.kv_group, at)
+    if degrees.tensor == 1:
+        return None
+    whole = shared(shardable, shared(analyzed, step.graph))
+    return shared(tensor_parallel, whole, degrees.tensor, at, sequence=degrees.sequence > 0)
 
 
-class TensorParallel(NamedTuple):
-    """The Graph of rank ``rank``, what was chosen, and how the step was divided."""
-
-    graph: Graph
-    choice: Choice
-    division: Division
+def tensor_in_groups(graph: Graph, ranks: int, within: int, rank: int) -> RankStep:
+    """The step of ``rank`` of ``ranks``, of which ``within`` neighbours share heads of keys and values. Raises
+    DegreesError as ``tensor_parallel`` does."""
+    outer = tensor_parallel(shardable(analyzed(graph)), ranks // within, rank // within, group=ACROSS)
+    inner = tensor_parallel(shardable(analyzed(outer.graph)), within, rank % within, group=WITHIN)
+    why = f"{within} ranks share it: "
+    shared = tuple(each._replace(why=why + each.why, ranks=within) for each in inner.replicated)
+    return outer.then(inner._replace(graph=merged(inner.graph, GROUP), replicated=shared))
 
 
 def tensor_parallel(
     step: Shardable, ranks: int, rank: int = 0, *, sequence: bool = False, group: str = GROUP
-) -> TensorParallel:
+) -> RankStep:
     """Shard an analyzed step among ``ranks`` of ``group``; ``sequence``: along the sequence what they do not divide
     otherwise.
 
@@ -48,14 +49,8 @@ def tensor_parallel(
     analysis, choice = step.analysis, chosen(step, ranks)
     if sequence:
         analysis, choice = _along_sequence(analysis, choice, ranks)
-    sizes = LocalSizes(analysis, choice.axes, ranks)
-    draft = Draft(sizes.graph())
-    replaced(draft, partial(along, draft, GROUP, ranks, rank))
-    walk = _Walk(draft, sizes, Partials(draft, group, ranks), ranks, rank)
-    for index in range(len(analysis.graph.ops)):
-        walk.op(index)
-    walk.end()
-    return TensorParallel(compacted(draft.finished()), choice, Division(analysis, choice.axes, ranks, group))
+    seed = Seed(Division(analysis, choice.axes, ranks, group), rank, combined=ALL)
+    return RankStep(seed.graph(), (seed.division,), replicated=choice.replicated, remarks=choice.remarks)
 
 
 def _along_sequence(analysis: Analysis, choice: Choice, ranks: int) -> tuple[Analysis, Choice]:
@@ -64,7 +59,7 @@ def _along_sequence(analysis: Analysis, choice: Choice, ranks: int) -> tuple[Ana
     tokens = token_axis(analysis)
     if analysis.axes.size[tokens] % ranks:
         raise DegreesError(f"tokens of a rank: seq / tensor = {analysis.axes.size[tokens]}/{ranks} is no whole number")
-    made = SequenceParts(analysis, choice.axes, tokens)
+    made = SequenceParts(Division(analysis, choice.axes, ranks, GROUP), tokens)
     whole = analyzed(made.graph())
     axes: set[Axis] = set()
     for entry in analysis.graph.named:
@@ -80,104 +75,6 @@ def _along_sequence(analysis: Analysis, choice: Choice, ranks: int) -> tuple[Ana
                 "that tensor ranks divide"
             )
     axes |= parts
-    for axis in parts:
-        for index, why in whole.axes.needs(axis).items():
-            where = "" if index < 0 or located(whole.graph, index) in why else f"{located(whole.graph, index)}: "
-            raise DegreesError(f"sequence: tokens are not divided among {ranks} tensor ranks: {where}{why}")
+    of_tokens = Division(whole, frozenset(parts), ranks, GROUP)
+    of_tokens.require(f"sequence: tokens are not divided among {ranks} tensor ranks")
     return whole, choice._replace(axes=frozenset(axes), replicated=())
-
-
-class _Walk:
-    """Replaces the ops that a sharded axis changes, and inserts all-reduces."""
-
-    def __init__(self, draft: Draft, sizes: LocalSizes, partials: Partials, ranks: int, rank: int) -> None:
-        self.draft, self.sizes, self.partials = draft, sizes, partials
-        self.ranks, self.rank = ranks, rank
-
-    def op(self, index: int) -> None:
-        """Meet one op of the step."""
-        op = self.draft.graph.ops[index]
-        name = base_name(self.draft.calls[op.call].op)
-        if name == "scatter_along":
-            for tensor in op.inputs:
-                self.partials.pending.pop(self.draft.tensors[tensor].storage, None)  # it sums them itself
-            return
-        if self.draft.calls[op.call].op.startswith(PREFIX):
-            self.partials.read(index, op, {})
-            return
-        made = self._partial_outputs(index)
-        self.partials.read(index, op, made)
-        parts = self._replaced(index, op, name)
-        if parts is not None:
-            self.draft.replaced[index] = parts
-        elif made and name in ("addmm", "baddbmm"):
-            self.draft.replaced[index] = [self._shared_addend(op)]
-        elif made and name in CONVOLUTIONS and len(op.inputs) > 2:
-            self.draft.replaced[index] = self._shared_bias(op)
-
-    def end(self) -> None:
-        """Complete what outlives the step."""
-        ops = self.draft.graph.ops
-        kept = {
-            storage
-            for storage in self.partials.pending
-            if self.draft.storages[storage].death is None and self.draft.storages[storage].role is not Role.TEMPORARY
-        }
-        if ops:
-            self.partials.complete(len(ops), kept, ops[-1])
-
-    def _partial_outputs(self, index: int) -> dict[int, str]:
-        axes = self.sizes.analysis.axes
-        found = self.sizes.analysis.partials.get(index, ())
-        return {p.output: p.how for p in found if any(a in self.sizes.chosen for a in axes.leaves(p.axes))}
-
-    def _shared_bias(self, op: Op) -> list[Op]:
-        """A convolution that adds this rank's share of its bias, so that the sum over ranks has it once."""
-        data, weight, bias = op.inputs
-        share = self.draft.fresh(bias, self.draft.tensors[bias].shape)
-        arguments = {"self": Hole(bias), "other": 1 / self.ranks}
-        return [
-            self.draft.op("aten.mul.Tensor", arguments, [share], like=op),
-            replace(op, inputs=(data, weight, share)),
-        ]
-
-    def _shared_addend(self, op: Op) -> Op:
-        """An ``addmm`` that adds this rank's share of what it adds, so that the sum over ranks has it once."""
-        call = self.draft.calls[op.call]
-        arguments = dict(call.arguments)
-        beta = arguments.pop("beta", 1)
-        given = (*arguments.items(), ("beta", beta / self.ranks))  # type: ignore[operator]  # a number
-        positional = min(call.positional, len(arguments))
-        return replace(op, call=self.draft.call(replace(call, arguments=given, positional=positional)))
-
-    def _replaced(self, index: int, op: Op, name: str) -> list[Op] | None:
-        """The ops in place of one over a sharded table or sharded classes; None for any other."""
-        arguments = dict(self.draft.calls[op.call].arguments)
-        if name == "embedding":
-            return self._at(op, self._axis(op.inputs[0], 0), Sharded.embedding)
-        if name == "embedding_dense_backward":
-            return self._at(op, self._axis(op.outputs[0], 0), Sharded.embedding_backward)
-        if name in ("_log_softmax", "_log_softmax_backward_data"):
-            dim = arguments["dim"]
-            assert isinstance(dim, int)
-            forward = name == "_log_softmax"
-            build = Sharded.log_softmax if forward else Sharded.log_softmax_backward
-            return self._at(op, self._axis(op.inputs[0], dim), lambda sharded: build(sharded, dim))
-        if name in ("nll_loss_forward", "nll_loss_backward"):
-            data = op.inputs[0 if name == "nll_loss_forward" else 1]
-            classes = 1 if len(self.draft.tensors[data].shape) > 1 else 0
-            build_loss = Sharded.nll_loss if name == "nll_loss_forward" else Sharded.nll_loss_backward
-            return self._at(op, self._axis(data, classes), build_loss)
-        return None
-
-    def _axis(self, tensor: int, dim: int) -> Axis | None:
-        """The sharded axis of a dimension."""
-        analysis = self.sizes.analysis
-        leaves = analysis.axes.leaves([analysis.dims[tensor][dim]])
-        return next((axis for axis in leaves if axis in self.sizes.chosen), None)
-
-    def _at(self, op: Op, axis: Axis | None, build: Callable[[Sharded], list[Op]]) -> list[Op] | None:
-        if axis is None:
-            return None
-        size = self.sizes.local_size(axis)
-        return build(Sharded(self.draft, op, self.partials.group, self.rank * size, size))

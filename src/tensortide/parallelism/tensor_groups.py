@@ -9,32 +9,13 @@ from __future__ import annotations
 
 import math
 
-import msgspec
-
 from tensortide.graph.communication import PROCESS_GROUP
 from tensortide.graph.model import Const, Graph, Role
-from tensortide.parallelism.analysis import Analysis, analyzed
-from tensortide.parallelism.divided_step import Division
-from tensortide.parallelism.draft import Draft, compacted
-from tensortide.parallelism.tensor import Choice, shardable
-from tensortide.parallelism.tensor_graph import GROUP, tensor_parallel
+from tensortide.parallelism.analysis import Analysis
+from tensortide.parallelism.draft import Draft, compacted, replace
 
 WITHIN, ACROSS = "tensor_within", "tensor_across"
 """Names of the groups of ranks that share heads, and of those in the same place of each sub-group."""
-
-replace = msgspec.structs.replace
-
-
-def tensor_in_groups(graph: Graph, ranks: int, within: int, rank: int) -> tuple[Graph, Choice, list[Division]]:
-    """The step of ``rank`` of ``ranks``, of which ``within`` neighbours share heads of keys and values; what was
-    chosen, and both divisions. Raises DegreesError as ``tensor_parallel`` does."""
-    outer = tensor_parallel(shardable(analyzed(graph)), ranks // within, rank // within, group=ACROSS)
-    inner = tensor_parallel(shardable(analyzed(outer.graph)), within, rank % within, group=WITHIN)
-    why = f"{within} ranks share it: "
-    shared = tuple(each._replace(why=why + each.why, ranks=within) for each in inner.choice.replicated)
-    remarks = (*outer.choice.remarks, *inner.choice.remarks)
-    choice = Choice(outer.choice.axes, (*outer.choice.replicated, *shared), remarks)
-    return _merged(inner.graph), choice, [outer.division, inner.division]
 
 
 def group_sizes(analysis: Analysis, ranks: int) -> tuple[int, ...]:
@@ -54,22 +35,22 @@ def group_sizes(analysis: Analysis, ranks: int) -> tuple[int, ...]:
     return tuple(sorted(found - {1, ranks}))
 
 
-def _merged(graph: Graph) -> Graph:
-    """``graph`` with one all-reduce over all ranks for each over a sub-group that another over the same place of all
-    sub-groups follows before anything else touches its tensor."""
+def merged(graph: Graph, group: str) -> Graph:
+    """``graph`` with one all-reduce over all ranks, those of ``group``, for each over a sub-group that another over the
+    same place of all sub-groups follows before anything else touches its tensor."""
     draft = Draft(graph)
     waiting: dict[int, tuple[int, int, object]] = {}
     owner = graph.index.owner
     for index, op in enumerate(graph.ops):
         call = graph.calls[op.call]
         given = dict(call.arguments)
-        group = given.get("process_group")
-        name = group.value.removeprefix(PROCESS_GROUP) if isinstance(group, Const) else ""
+        among = given.get("process_group")
+        name = among.value.removeprefix(PROCESS_GROUP) if isinstance(among, Const) else ""
         before = [waiting.pop(s) for s in {owner[t] for t in (*op.inputs, *op.outputs)} if s in waiting]
         if name == WITHIN:
             waiting[owner[op.inputs[0]]] = index, op.inputs[0], given["reduce_op"]
         elif name == ACROSS and before and before[0][1:] == (op.inputs[0], given["reduce_op"]):
-            whole = Const("opaque", f"{PROCESS_GROUP}{GROUP}")
+            whole = Const("opaque", f"{PROCESS_GROUP}{group}")
             arguments = tuple((key, whole if key == "process_group" else value) for key, value in call.arguments)
             draft.replaced[before[0][0]] = []
             draft.replaced[index] = [replace(op, call=draft.call(replace(call, arguments=arguments)))]

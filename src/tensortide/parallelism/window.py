@@ -5,11 +5,9 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
 from tensortide.graph.model import Graph
-
-replace = msgspec.structs.replace
 
 
 class Together(NamedTuple):

@@ -4,29 +4,16 @@ from __future__ import annotations
 
 from tensortide.placements.bounds import Bounds
 from tensortide.placements.modes import ACCURATE, COMPAT, MODES, Mode
-from tensortide.placements.nets import (
-    NAMED,
-    Assignment,
-    Net,
-    named_placement,
-    read_assignment,
-    read_net,
-    write_assignment,
-)
-from tensortide.placements.op_times import OpTimes, Rates, layer_times
-from tensortide.placements.partitions import PartitionProblem, Workload, read_split, read_workload
-from tensortide.placements.simulator import (
-    Event,
-    MemoryHistory,
-    NetProblem,
-    PlacementTimeline,
-    Settings,
-    Simulation,
-    graph_of,
-    plan_of,
-    simulate,
-    timelines_of,
-)
+from tensortide.placements.nets.assignments import Assignment, read_assignment, write_assignment
+from tensortide.placements.nets.named import NAMED, named_placement
+from tensortide.placements.nets.net import Net, read_net
+from tensortide.placements.op_times.times import OpTimes, Rates, layer_times
+from tensortide.placements.partitions.problem import PartitionProblem
+from tensortide.placements.partitions.workload import Workload, read_split, read_workload
+from tensortide.placements.simulator.as_plan import PlacementTimeline, graph_of, plan_of, timelines_of
+from tensortide.placements.simulator.problem import NetProblem
+from tensortide.placements.simulator.settings import Settings
+from tensortide.placements.simulator.simulation import Event, MemoryHistory, Simulation, simulate
 from tensortide.timing.clusters import Cluster, load_cluster, read_device_graph
 
 __all__ = [

@@ -29,7 +29,7 @@ class Walked(NamedTuple):
     crossings: tuple[Crossing, ...]
 
 
-class _Lane:
+class _Position:
     """A lane as it is walked: where it stands, and the state of every storage that is on it (the op that wrote it), and
     of every copy on a tier, by storage and link."""
 
@@ -60,7 +60,7 @@ def check_lanes(plan: Plan, graph: Graph, *, moves: bool = False) -> Walked:
 class _Walker:
     def __init__(self, plan: Plan, graph: Graph, moves: bool) -> None:
         self.plan, self.graph, self.moves = plan, graph, moves
-        self.lanes = [_Lane() for _ in plan.lanes]
+        self.lanes = [_Position() for _ in plan.lanes]
         self.posted: defaultdict[tuple[int, int, int], deque[tuple[int, int]]] = defaultdict(deque)
         """By storage, source and target the state of what was sent, and the number of the step."""
         self.crossings: list[Crossing] = []
@@ -95,7 +95,7 @@ class _Walker:
             return False
         return Send(step.storage, number) in self.plan.lanes[step.lane].steps[self.lanes[step.lane].at :]
 
-    def _take(self, number: int, lane: _Lane) -> bool:
+    def _take(self, number: int, lane: _Position) -> bool:
         """Take the next step of a lane; False if it has to wait."""
         step = self.plan.lanes[number].steps[lane.at]
         if isinstance(step, Compute):
@@ -125,7 +125,7 @@ class _Walker:
             raise self._error(number, f"is {step}: plans of several lanes compute, send, receive and evict")
         return True
 
-    def _compute(self, number: int, lane: _Lane, op: int) -> None:
+    def _compute(self, number: int, lane: _Position, op: int) -> None:
         if not 0 <= op < len(self.graph):
             raise self._error(number, f"computes op {op} of {len(self.graph)}")
         name = self.graph[op].name
@@ -147,7 +147,7 @@ class _Walker:
             lane.states[storage] = op
         self.ran.add(op)
 
-    def _move(self, number: int, lane: _Lane, step: Copy | Offload | Fetch | Drop) -> None:
+    def _move(self, number: int, lane: _Position, step: Copy | Offload | Fetch | Drop) -> None:
         """Take a step that moves a storage between a lane and a tier of its own."""
         s, link = step.storage, step.link
         if not 0 <= s < len(self.graph.storages):
@@ -168,7 +168,7 @@ class _Walker:
         else:
             lane.states[s] = lane.tiers[s, link]
 
-    def _state(self, number: int, lane: _Lane, storage: int) -> int | None:
+    def _state(self, number: int, lane: _Position, storage: int) -> int | None:
         """The state of a storage on a lane; what exists before the step is at home where it is used first."""
         if storage not in lane.states and self.graph.storages[storage].birth is None and storage not in self.home:
             self.home[storage] = number

@@ -8,13 +8,15 @@ from tensortide.errors import PlanError
 from tensortide.plans.instance import Instance
 from tensortide.plans.transfers.bound import Waits, verify_waits
 from tensortide.plans.transfers.windows import Windows, verify_windows
-from tensortide.plans.under_budget.bound import EachOnce, Exhausted, IdleCover, verify_idle_cover
+from tensortide.plans.under_budget.bound import EachOnce, Exhausted, IdleCover, Moments, verify_idle_cover
 from tensortide.plans.under_budget.exhaustive import optimum
+from tensortide.plans.under_budget.moments import verify_moments
 
-Proof: TypeAlias = EachOnce | IdleCover | Exhausted | Waits | Windows
+Proof: TypeAlias = EachOnce | IdleCover | Moments | Exhausted | Waits | Windows
 NAMES: dict[type[Proof], str] = {
     EachOnce: "every op once",
     IdleCover: "idle cover",
+    Moments: "linear program over moments",
     Exhausted: "exhaustive search",
     Waits: "waits at an op",
     Windows: "linear program over windows",
@@ -34,6 +36,8 @@ def verify(instance: Instance, proof: Proof) -> int | None:
             return instance.base_ns
         case IdleCover():
             return verify_idle_cover(instance, proof)
+        case Moments():
+            return verify_moments(instance, proof)
         case Waits():
             return verify_waits(instance, proof)
         case Windows():

@@ -59,7 +59,7 @@ def _files(done: ConfiguredRun, made: Document) -> Iterator[tuple[str, str | byt
         place = Path("checkpoints" if given is None else given).expanduser()
         kept = [*enumerate(placed.found.notes.generations)][::period]
         for n, one in kept:
-            yield f"{place}/gen_{n:04}.json", _solution(done, subject.placement(one.best), one.best_ms)
+            yield f"{place}/gen_{n:04}.json", _solution(done, subject.problem.on_devices(one.best), one.best_ms)
         yield f"{place}/scores.csv", _table(("generation", "score_ms"), [(n, one.best_ms) for n, one in kept])
     if isinstance(arguments, MapElitesArguments):
         archives = {f"step_{steps:06}": elites for steps, elites in placed.found.notes.archives}
@@ -138,7 +138,7 @@ def _manifest(done: ConfiguredRun) -> dict[str, Any]:
 
 
 def _cells(subject: NetSubject, elites: Iterable[Elite]) -> str:
-    placed = ((one, text_of(subject.placement(one.placement))) for one in elites)
+    placed = ((one, text_of(subject.problem.on_devices(one.placement))) for one in elites)
     rows = ((" ".join(map(str, one.cell)), one.score_ms, placement) for one, placement in placed)
     return _table(("niche", "score_ms", "placement"), rows)
 

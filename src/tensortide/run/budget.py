@@ -44,6 +44,7 @@ from tensortide.run.processes import forks_seen
 from tensortide.run.reads import is_leaf, reads_seen, watch_gradients
 from tensortide.run.runtime import Runtime
 from tensortide.run.settings import settings_seen
+from tensortide.run.step_match import StepMatch
 from tensortide.run.sums import unshared
 from tensortide.run.threads import threads_seen
 from tensortide.run.traced import LiveStep, Tracer
@@ -63,7 +64,7 @@ _opened: list[Budget] = []
 class Budget:
     """A limit on the bytes that tensors take while the context is open; results stay what they are, bit for bit.
 
-    ``limit``: bytes, a text such as ``"8GiB"`` or ``"60%"`` (of the device's memory), or ``"auto"``: what tensors
+    ``limit``: bytes, a text such as ``"8GiB"`` or ``"60%"`` (of the peak of ``graph``), or ``"auto"``: what tensors
     have and what is free besides when it is entered, less a margin. ``policy``: which tensors go first
     (``tensortide.plans.remat.policies``); or a Plan, or the path of one, to be followed in each step
     (``run.follow``). ``graph``: the captured step, or the path of one; a plan needs it, and with it ``steps`` tells
@@ -99,11 +100,11 @@ class Budget:
             raise RunError(f"cannot check every {check}-th storage: True checks all, and N > 0 every N-th")
         self.device = device_of(device).device
         self.limit = limit
-        self.budget_bytes = budget_bytes(limit, self.device)
         self.graph = _graph_of(graph)
         self.policy, self.plan, self.name = _decision(policy)
         if self.plan is not None:
             self.graph = _graph_of_plan(self.plan, self.name, self.graph)
+        self.budget_bytes = budget_bytes(limit, self.device, graph=self.graph)
         self.workspace, self.check, self.compiled, self.clock = workspace, int(check), compiled, clock
         if transfers not in get_args(TransferMode):
             raise RunError(f"transfers are {' or '.join(get_args(TransferMode))}, not {transfers!r}")
@@ -183,7 +184,7 @@ class Budget:
             stack.callback(self._close, self.runtime)
             tensors = self._meet(self.runtime)
             engine = self.runtime.engine
-            self.budget_bytes = engine.budget = budget_bytes(self.limit, self.device, engine.memory)
+            self.budget_bytes = engine.budget = budget_bytes(self.limit, self.device, engine.memory, self.graph)
             engine.when_slow = self._slow
             self._watch(self.runtime, stack)
             stack.enter_context(torch.autograd.set_multithreading_enabled(False))  # backward runs in this thread
@@ -261,6 +262,11 @@ class Budget:
             self._follower = Follower(runtime, self.graph, self.plan, self.name)
             runtime.shed()
         tracer = Tracer(runtime, self.graph, None if self.plan is None else self.plan.home)
+        if self._follower is None:
+            match = StepMatch(runtime, self.graph, [tracer])
+        else:
+            match = StepMatch(runtime, self.graph, [self._follower, tracer], self._follower.actions.first)
+        stack.callback(match.close)
         stack.callback(lambda: setattr(self, "steps", tuple(tracer.traced)))
 
     def _slow(self) -> None:

@@ -15,7 +15,7 @@ from tensortide.replays.remat.simulation import OutOfMemory
 from tensortide.run.device import asked_bytes
 from tensortide.run.movers import LINKS
 from tensortide.run.plan_actions import PlanActions, written
-from tensortide.run.step_match import Seen, StepMatch
+from tensortide.run.step_match import Seen, StepListener
 from tensortide.run.tiers import Tiers, tier_bytes
 from tensortide.timelines.events import Kind
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from tensortide.run.runtime import Runtime
 
 
-class Follower(StepMatch):
+class Follower(StepListener):
     """Evicts and recomputes what ``plan`` says, which executes ``graph``, op by op and step after step.
 
     Where the program does another op than the graph, the policy decides for the rest of the step; the first time that
@@ -38,9 +38,16 @@ class Follower(StepMatch):
     """
 
     def __init__(self, runtime: Runtime, graph: Graph, plan: Plan, name: str) -> None:
+        self.runtime = runtime
         self.actions = PlanActions(graph, plan)
         self.name = name
-        super().__init__(runtime, graph, self.actions.first)
+        self.steps = self.left = 0
+        """Steps that were followed to their end, and those that were not."""
+        self._before = [
+            [(action, (at, number) in self.actions.last) for number, action in enumerate(actions)]
+            for at, actions in enumerate(self.actions.before)
+        ]
+        """What is done before each op, and whether that evicts for good."""
         self._warned = False
         self._done = 0
         steps = itertools.chain.from_iterable(self.actions.before)
@@ -59,13 +66,13 @@ class Follower(StepMatch):
         self.runtime.engine.collect()
         self.runtime.engine.advance()
         for at in range(self._done, op + 1):
-            for number, action in enumerate(self.actions.before[at]):
-                self._act(action, last=(at, number) in self.actions.last)
+            for action, last in self._before[at]:
+                self._act(action, last=last)
         self._done = op + 1
 
     def takes(self, op: int, seen: Seen) -> None:
         for storage in self.actions.retained[op]:
-            live = self.live[storage]
+            live = self.match.live[storage]
             if self.runtime.engine.resident[live]:
                 self._retained.append(self.runtime.engine.retain(live))
 
@@ -74,11 +81,11 @@ class Follower(StepMatch):
         if isinstance(action, Compute):
             self._recompute(action.op)
         elif isinstance(action, Evict):
-            live = self.live.get(action.storage)
+            live = self.match.live.get(action.storage)
             if live is not None:
                 self._evict(live, last=last)
-        elif isinstance(action, Copy | Fetch | Drop) and action.storage in self.live:
-            self._move(action, self.live[action.storage])
+        elif isinstance(action, Copy | Fetch | Drop) and action.storage in self.match.live:
+            self._move(action, self.match.live[action.storage])
 
     def hears(self, kind: int, index: int, began_ns: int, ended_ns: int, resident_bytes: int) -> None:
         if kind == Kind.RECOMPUTE:
@@ -86,7 +93,9 @@ class Follower(StepMatch):
 
     def ends(self) -> None:
         if self._recomputed - self._planned:  # the policy had to make room
-            self.steps, self.left = self.steps - 1, self.left + 1
+            self.left += 1
+        else:
+            self.steps += 1
         self._release()
 
     def _release(self) -> None:
@@ -98,14 +107,15 @@ class Follower(StepMatch):
         self._retained.clear()
 
     def leaves(self, op: int, expected: str, came: str) -> None:
+        self.left += 1
         self._release()
         if not self._warned:
             self._warned = True
             policy = self.runtime.engine.policy.name
             warnings.warn(
-                f"{self.name} does not say what to do here: at op {op} of {len(self.expected)} it expects {expected}, "
-                f"and {came} came. For the rest of the step {policy} decides; the next one is followed again. If "
-                "the step has changed, plan it again. This is said once.",
+                f"{self.name} does not say what to do here: at op {op} of {len(self._before) - 1} it expects "
+                f"{expected}, and {came} came. For the rest of the step {policy} decides; the next one is followed "
+                "again. If the step has changed, plan it again. This is said once.",
                 PlanLeft,
                 stacklevel=2,
             )
@@ -135,7 +145,7 @@ class Follower(StepMatch):
 
     def _recompute(self, op: int) -> None:
         engine = self.runtime.engine
-        for made, call in dict.fromkeys(self.ran.get(op, ())):
+        for made, call in dict.fromkeys(self.match.ran.get(op, ())):
             if call is None or engine.calls[made] is not call:
                 continue
             lacking = [value for value in engine.outputs[made] if self._lacks(value)]

@@ -6,6 +6,7 @@ import enum
 import operator
 import re
 from collections import Counter
+from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -15,15 +16,17 @@ from tensortide.plans.remat.schedule import recorded, schedule
 from tensortide.replays.remat.simulation import UNLIMITED
 from tensortide.replays.remat.simulator import least_bytes
 from tensortide.run.device import device_of
+from tensortide.timelines import timeline
 from tensortide.units import format_bytes, lost_unit, parse_bytes
 
 if TYPE_CHECKING:
+    from tensortide.graph.model import Graph
     from tensortide.replays.remat.simulation import Shortage
     from tensortide.run.runtime import Runtime
 
 _MARGIN = 0.1
 """Share of the free memory that ``auto`` leaves alone."""
-_GIVE = "give whole bytes, a size such as '8GiB', '60%' or 'auto'"
+_GIVE = "give whole bytes, a size such as '8GiB', '60%' of the peak of a captured step, or 'auto'"
 
 
 class Unevictable(enum.Enum):
@@ -34,11 +37,11 @@ class Unevictable(enum.Enum):
     LOCKED = "are needed by this very op or by what has to be recomputed for it"
 
 
-def budget_bytes(limit: int | str, device: torch.device, held_bytes: int = 0) -> int:
-    """Bytes of ``limit``: a number of bytes, a size, a percentage of the memory of ``device``, or ``auto``: the
-    ``held_bytes`` that tensors have already, and what is free besides, less a margin.
+def budget_bytes(limit: int | str, device: torch.device, held_bytes: int = 0, graph: Graph | None = None) -> int:
+    """Bytes of ``limit``: a number of bytes, a size, a percentage of the peak of the step ``graph``, as planners take
+    it, or ``auto``: the ``held_bytes`` that tensors have already, and what is free besides, less a margin.
 
-    Raises RunError for anything else.
+    Raises RunError for anything else, and for a percentage without a ``graph``.
     """
     if not isinstance(limit, str):
         try:
@@ -56,10 +59,13 @@ def budget_bytes(limit: int | str, device: torch.device, held_bytes: int = 0) ->
         return held_bytes + int(free * (1 - _MARGIN))
     share = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%", text)
     if share:
-        percent = float(share.group(1))
-        if not 0 < percent <= 100:
-            raise RunError(f"a budget of {limit!r} is no share of the device's memory")
-        return int(device_of(device).memory()[1] * percent / 100)
+        if graph is None:
+            raise RunError(
+                f"a budget of {limit!r} is of the peak of a step, and none is given: budget({limit!r}, "
+                "graph=tensortide.capture(step)), or give a size such as '8GiB', or 'auto' for what is free"
+            )
+        peak = timeline(graph, lifetimes="last_use", device=graph.index.main_device).peak_bytes
+        return budget_bytes(int(peak * Fraction(share.group(1)) / 100), device)
     try:
         nbytes = parse_bytes(text)
         if problem := lost_unit(text, nbytes, share=True):

@@ -77,7 +77,8 @@ def set_memory_budget(limit: int | str) -> None:
 
     Raises BudgetInfeasible if what cannot be evicted is more; then the limit stays what it was.
     """
-    _limit(budget_bytes(limit, current().device, _runtime().engine.memory))
+    runtime = _runtime()
+    _limit(budget_bytes(limit, current().device, runtime.engine.memory, runtime.graph))
 
 
 def unset_memory_budget() -> None:

@@ -98,11 +98,11 @@ def measured(
         raise RunError(f"cannot measure over {steps} steps: it takes at least 1")
     with current_device(budget.device):
         generators = Generators.now()
-        progress("steps under the budget")
+        progress(f"steps under the budget, {WARM + steps} in all")
         found, start, results = _budgeted(program, budget, steps, plain)
         if not plain:
             return found
-        progress("ordinary steps")
+        progress(f"ordinary steps, {WARM + steps} in all")
 
         def ordinary() -> tuple[list[int], Results, Results]:
             gc.collect()

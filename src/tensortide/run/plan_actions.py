@@ -7,9 +7,10 @@ from typing import TYPE_CHECKING
 
 from tensortide.errors import PlanError
 from tensortide.memory.lifetimes import Residence, residences
-from tensortide.plans import Compute, Copy, Evict, Fetch, Plan
+from tensortide.plans import Compute, Copy, Evict, Fetch, Lane, Plan
 from tensortide.plans.events.primitives import homes, primitives
 from tensortide.plans.legal import moves, problem_of
+from tensortide.replays import replay
 from tensortide.run.step_match import LONGEST_START
 
 if TYPE_CHECKING:
@@ -31,6 +32,8 @@ class PlanActions:
     evicted only when the program has released it. And the program may release a storage from which the plan recomputes
     something later: ``retained`` has such storages for each op, the last one before they are released.
 
+    ``plan``: what the program runs by these actions; what could not be evicted is not recomputed.
+
     Raises PlanError if the plan runs the ops in another order than the graph.
     """
 
@@ -43,6 +46,24 @@ class PlanActions:
         self.last = _last(graph, self.before)
         retained = (op + 1 for op, storages in enumerate(self.retained) if storages)
         self.first = min(_first(graph, self.before), next(retained, LONGEST_START))
+        self.plan = plan if moving else _executed(graph, plan, self.before)
+
+
+def followed_peak_bytes(graph: Graph, plan: Plan) -> int:
+    """The peak of a live run that follows ``plan``, which moves no storages: that of its replay, with what the program
+    holds longer than the plan needs it. Raises PlanError as PlanActions."""
+    followed = PlanActions(graph, plan).plan
+    device, line = followed.lanes[0].device, replay(graph, followed)
+    waits = [
+        (storage.death or 0, int(storage.nbytes))
+        for storage, residence in zip(graph.storages, residences(graph), strict=True)
+        if residence is Residence.NEVER and storage.device == device
+    ]
+    peak = reached = 0
+    for op, again, resident in zip(line.run_op, line.is_recompute, line.resident, strict=True):
+        reached = reached if again else op
+        peak = max(peak, int(resident) + sum([nbytes for death, nbytes in waits if death > reached]))
+    return peak
 
 
 def written(graph: Graph, plan: Plan) -> Sequence[Step]:
@@ -87,34 +108,68 @@ def _grouped(graph: Graph, steps: Sequence[Step], unsaid: dict[int, list[Step]])
 
 def _postpone(graph: Graph, actions: list[list[Step]]) -> None:
     """Repeat the last eviction of each storage where the program releases it, for what could not be evicted before; and
-    drop evictions of what cannot be recomputed later, as what it was computed from is overwritten before."""
-    sources = _sources(graph)
-    facts = graph.index
+    drop evictions of what cannot be recomputed later, as what it was computed from is overwritten before: in this step,
+    or in the next one before that releases it."""
+    sources, renewed = _sources(graph), _renewed(graph)
+    facts, end = graph.index, len(graph)
     overwritten = [
         sum(1 << storage for storage in {*writes} - {*made} - {*blind})
         for writes, made, blind in zip(facts.writes, facts.allocated, facts.blind, strict=True)
     ]
+
+    def lost(storage: int, ops: range, at: int | None = None) -> bool:
+        hits = ((op if at is None else at, overwritten[op] & sources[storage]) for op in ops)
+        return any(hit and hit & _behind(graph, storage, op) for op, hit in hits)
+
     recomputed: dict[int, int] = {}
-    for op in range(len(graph), -1, -1):
+    for op in range(end, -1, -1):
         for number, action in reversed([*enumerate(actions[op])]):
             if isinstance(action, Compute):
                 recomputed.update(dict.fromkeys(facts.writes[action.op], op))
             elif isinstance(action, Evict):
                 storage = action.storage
                 until = recomputed.get(storage, _release(graph, storage))
-                for at in range(op, min(until, len(graph))):
-                    lost = overwritten[at] & sources[storage]
-                    if lost and lost & _behind(graph, storage, at):
-                        del actions[op][number]
-                        break
-                if storage not in recomputed and until > op:
+                stays = storage not in recomputed and lost(storage, range(renewed.get(storage, 0)), end)
+                if stays or lost(storage, range(op, min(until, end))):
+                    del actions[op][number]
+                if storage not in recomputed and until > op and not stays:
                     actions[until].append(action)
+
+
+def _executed(graph: Graph, plan: Plan, actions: list[list[Step]]) -> Plan:
+    """The Plan of ``actions``: recomputations that find all that they write as it is, or overwritten since, are left
+    out, and what the program still holds at the end goes then."""
+    steps: list[Step] = []
+    residence = residences(graph)
+    given = (i for i, s in enumerate(graph.storages) if s.birth is None and residence[i] is not Residence.NEVER)
+    written = dict.fromkeys(given, -1)
+    """The op that wrote each resident storage last."""
+    for op, before in enumerate(actions):
+        for action in before:
+            if isinstance(action, Compute):
+                if all(written.get(storage, -1) >= action.op for storage in graph.index.writes[action.op]):
+                    continue
+                written.update(dict.fromkeys(graph.index.writes[action.op], action.op))
+            elif isinstance(action, Evict) and written.pop(action.storage, None) is None:
+                continue
+            steps.append(action)
+        if op < len(graph):
+            written.update(dict.fromkeys(graph.index.writes[op], op))
+            steps.append(Compute(op))
+    steps += [Evict(storage) for storage in written if residence[storage] is Residence.LOCAL]
+    return Plan(plan.graph, (Lane(plan.lanes[0].device, tuple(steps)),))
 
 
 def _release(graph: Graph, storage: int) -> int:
     """Return the op before which the program releases ``storage``."""
     death = graph.storages[storage].death
     return len(graph) if death is None else death
+
+
+def _renewed(graph: Graph) -> dict[int, int]:
+    """For each gradient that outlives the step the op of the next step before which the program releases it."""
+    given = {s.name: s.death or 0 for s in graph.storages if s.birth is None and s.role.row.renewed}
+    return {i: given.get(s.name, 0) for i, s in enumerate(graph.storages) if s.death is None and s.role.row.renewed}
 
 
 def _behind(graph: Graph, storage: int, at: int) -> int:

@@ -12,7 +12,7 @@ import torch
 from tensortide.graph.model import Graph
 from tensortide.recorder.schema import schema_of
 from tensortide.recorder.torch_dtypes import torch_dtype
-from tensortide.run.block import Block, Recomputable, stored, tensors_of
+from tensortide.run.block import PENDING, Block, Recomputable, storage_of, tensors_of
 from tensortide.run.operators import Operator, operator_of
 from tensortide.run.sums import SUM, SUM_IN_PLACE, owners
 from tensortide.run.tables import NOTHING
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 LONGEST_START = 8
 """As many ops at the start of a step, at most, have to be recognised before the step counts as begun."""
 Form = tuple[torch.dtype, tuple[int, ...]]
+Origin = tuple[int, "Recomputable | None"]
+"""An op of the engine, or NOTHING, and what tells whether the number still means that op."""
 
 
 class Event(NamedTuple):
@@ -32,10 +34,10 @@ class Event(NamedTuple):
 
     kind: int
     what: int
-    began_ns: int = 0
-    ended_ns: int = 0
-    resident_bytes: int = 0
-    transfer: Transfer | None = None
+    began_ns: int
+    ended_ns: int
+    resident_bytes: int
+    transfer: Transfer | None
 
 
 @dataclass(eq=False, slots=True)
@@ -47,11 +49,11 @@ class Seen:
     forms: list[Form]
     inputs: list[int]
     before_bytes: int
-    events: list[Event] = field(default_factory=list)
+    events: Sequence[Event] = ()
     outputs: list[int] = field(default_factory=list)
-    made: list[Form] = field(default_factory=list)
-    ops: dict[int, tuple[int, Recomputable | None]] = field(default_factory=dict)
-    """For each storage the op of the engine that wrote it last."""
+    made: Sequence[Form] = ()
+    origins: Mapping[int, Origin] | None = None
+    """For each storage the op of the engine that wrote it last; None if none has run since."""
     began_ns: int = 0
     ended_ns: int = 0
     resident_bytes: int = 0
@@ -68,6 +70,7 @@ class Expected:
         self.name = call.op
         self.forms, self.inputs = _forms(graph, op.inputs), owner
         self.made, self.outputs = _forms(graph, op.outputs), [graph.index.owner[t] for t in op.outputs]
+        self.touched = [*self.inputs, *self.outputs]
         self.summed = call.op == str(SUM_IN_PLACE)
         self.writes = list(dict.fromkeys((*graph.index.allocated[index], *(owner[slot] for slot in call.mutated))))
 
@@ -77,43 +80,10 @@ def _forms(graph: Graph, tensors: Sequence[int]) -> list[Form]:
     return [(torch_dtype(record.dtype), tuple(map(int, record.shape))) for record in records]
 
 
-class StepMatch:
-    """Follows the program along ``graph``, step after step: the base of those who want to know.
+class StepListener:
+    """A listener to the program as a StepMatch follows it; those that it has been given to have it as ``match``."""
 
-    A step begins where the first ops of the graph have been recognised, ``LONGEST_START`` of them at most, by their
-    names, dtypes and shapes; it continues as long as ops agree in these, and in the storages they work on. Where the
-    graph sums gradients in place, which autograd does not while a mode is active, they are summed in place here.
-    """
-
-    def __init__(self, runtime: Runtime, graph: Graph, start: int = LONGEST_START) -> None:
-        self.runtime = runtime
-        self.at = NOTHING
-        """The next op of the graph; NOTHING between steps."""
-        self.steps = self.left = 0
-        """Steps that agreed to their end, and those that did not."""
-        self.live: dict[int, int] = {}
-        """Storage of the graph -> that of the engine."""
-        self.storage_of: dict[int, int] = {}
-        """And back, of what the step has made."""
-        self.op_of: dict[int, tuple[int, Recomputable | None]] = {}
-        """Op of the engine -> op of the graph, and what tells whether the number still means that."""
-        self.ran: dict[int, list[tuple[int, Recomputable | None]]] = {}
-        """And back; a foreach op is several of the engine."""
-        self.graph = graph
-        self.expected = [Expected(graph, index) for index in range(len(graph))]
-        self._lasting: dict[int, tuple[int, Block | None]] = {}
-        """Storages that outlast a step -> those of the engine, whose numbers are used again when they are released."""
-        sums = (number for number, op in enumerate(self.expected) if op.summed)
-        self._start = max(1, min(start, len(graph), next(sums, start)))
-        self._recent: deque[Seen] = deque(maxlen=self._start)
-        self._before: list[Event] = []
-        self._after: list[Event] = []
-        """Events that have not been delivered: before the op at hand ran, and after it."""
-        self._base_ns = self._recompute_ns = 0
-        runtime.watchers.append(self.around)
-        runtime.engine.listeners.append(self._heard)
-
-    # For those who want to know
+    match: StepMatch
 
     def begins(self) -> None:
         """A step has begun; its first ops are taken next."""
@@ -138,6 +108,52 @@ class StepMatch:
     def leaves(self, op: int, expected: str, came: str) -> None:
         """The program left the graph at op ``op``: it ran ``came`` where ``expected`` was due."""
 
+
+class StepMatch:
+    """Follows the program along ``graph``, step after step, and tells ``listeners``.
+
+    A step begins where the first ops of the graph have been recognised, ``start`` of them at most, by their names,
+    dtypes and shapes; it continues as long as ops agree in these, and in the storages they work on. Where the graph
+    sums gradients in place, which autograd does not while a mode is active, they are summed in place here.
+    """
+
+    def __init__(
+        self, runtime: Runtime, graph: Graph, listeners: Sequence[StepListener], start: int = LONGEST_START
+    ) -> None:
+        self.runtime = runtime
+        self.at = NOTHING
+        """The next op of the graph; NOTHING between steps."""
+        self.live: dict[int, int] = {}
+        """Storage of the graph -> that of the engine."""
+        self.storage_of: dict[int, int] = {}
+        """And back, of what the step has made."""
+        self.op_of: dict[int, Origin] = {}
+        """Op of the engine -> op of the graph, and what tells whether the number still means that."""
+        self.ran: dict[int, list[Origin]] = {}
+        """And back; a foreach op is several of the engine."""
+        self.graph = graph
+        self.expected = [Expected(graph, index) for index in range(len(graph))]
+        self._lasting: dict[int, tuple[int, Block | None]] = {}
+        """Storages that outlast a step -> those of the engine, whose numbers are used again when they are released."""
+        self._outlasting = [i for i, s in enumerate(graph.storages) if s.birth is None and s.death is None]
+        sums = (number for number, op in enumerate(self.expected) if op.summed)
+        self._start = max(1, min(start, len(graph), next(sums, start)))
+        self._recent: deque[Seen] = deque(maxlen=self._start)
+        self._before: list[Event] = []
+        self._after: list[Event] = []
+        """Events that have not been delivered: before the op at hand ran, and after it."""
+        self._base_ns = self._recompute_ns = 0
+        self._listeners = listeners
+        for listener in listeners:
+            listener.match = self
+        runtime.watchers.append(self.around)
+        runtime.engine.listeners.append(self._heard)
+
+    def close(self) -> None:
+        """Forget the listeners, which refer to this: the calls known here, and the tensors that they hold, end with it
+        rather than with the next collection of garbage."""
+        self._listeners = ()
+
     # Along the program
 
     def around(
@@ -146,24 +162,27 @@ class StepMatch:
         runtime = self.runtime
         engine = runtime.engine
         engine.collect()
+        expected = self.expected[self.at] if self.at >= 0 else None
         if (
-            self.at >= 0
-            and self.expected[self.at].summed
+            expected is not None
+            and expected.summed
             and operator.func is SUM
             and owners(runtime, args) == runtime.unshared
         ):
             operator = operator_of(SUM_IN_PLACE)
         schema = schema_of(operator.func)
-        tensors = [] if schema.fresh else _own(tensors_of([*args, *kwargs.values()]))  # as the recorder takes them
-        forms: list[Form] = [(t.dtype, t.shape) for t in tensors]
-        seen = Seen(schema.name, forms, [runtime.storage(t) for t in tensors], engine.memory)
-        if self.at >= 0:
+        values = [*args, *kwargs.values()] if kwargs else args
+        tensors = [] if schema.fresh else _own(tensors_of(values))  # as the recorder takes them
+        seen = Seen(schema.name, [(t.dtype, t.shape) for t in tensors], self._numbers(tensors), engine.memory)
+        if expected is not None:
             self._deliver()
-            if _alike(self.expected[self.at], seen, self.live):
-                self.reaches(self.at)
+            if _alike(expected, seen, self.live):
+                for listener in self._listeners:
+                    listener.reaches(self.at)
             else:
                 self._leave(seen)
-        del tensors  # each is a reference
+                expected = None
+        del tensors, values  # each is a reference
         before_ns = self._base_ns = engine.base_ns
         engine.taken_bytes = 0
         result = action(operator, args, kwargs)
@@ -171,23 +190,36 @@ class StepMatch:
         seen.workspace_bytes = engine.taken_bytes
         seen.resident_bytes = engine.memory + seen.workspace_bytes
         seen.began_ns = seen.ended_ns - (engine.base_ns - before_ns)
-        results = _own(tensors_of([result]))
+        results = _own(tensors_of((result,)))
         seen.made = [(t.dtype, t.shape) for t in results]
-        seen.outputs = [runtime.storage(t) for t in results]
-        for live in (*seen.inputs, *seen.outputs):
-            made = engine.op_of[values[-1]] if (values := engine.values[live]) else NOTHING
-            seen.ops[live] = made, engine.calls[made] if made != NOTHING else None
-        if self.at >= 0 and not _made_alike(self.expected[self.at], seen, self.live):
+        seen.outputs = self._numbers(results)
+        if expected is not None and not _made_alike(expected, seen, self.live):
             self._leave(seen)
-        if self.at >= 0:
+            expected = None
+        if expected is not None:
             self._take(seen)
         else:
             self._wait(seen)
         self._before, self._after = self._after, []
         return result
 
+    def _numbers(self, tensors: Sequence[torch.Tensor]) -> list[int]:
+        """The engine's numbers for the storages of ``tensors``."""
+        runtime, known, found = self.runtime, self.runtime.known, []
+        for tensor in tensors:
+            value = known.get(storage_of(tensor)._cdata)
+            number = PENDING if value is None else value.block.storage
+            found.append(runtime.storage(tensor) if number == PENDING else number)
+        return found
+
+    def _origin(self, live: int) -> Origin:
+        engine = self.runtime.engine
+        made = engine.op_of[values[-1]] if (values := engine.values[live]) else NOTHING
+        return made, engine.calls[made] if made != NOTHING else None
+
     def _wait(self, seen: Seen) -> None:
         seen.events = self._before
+        seen.origins = {live: self._origin(live) for live in (*seen.inputs, *seen.outputs)}
         self._recent.append(seen)
         if len(self._recent) < self._start or not self._recognised():
             return
@@ -197,18 +229,21 @@ class StepMatch:
         self.live = self._still()
         self.storage_of = {live: s for s, live in self.live.items()}
         self.op_of, self.ran = {}, {}
-        self.begins()
+        for listener in self._listeners:
+            listener.begins()
         for early in taken:
-            self._before = early.events
+            self._before = list(early.events)
             self._take(early)
 
     def _recognised(self) -> bool:
         """True if the latest ops are the first ones of the graph."""
+        if self._recent[0].name != self.expected[0].name:
+            return False
         known = self._still()
         for expected, seen in zip(self.expected, self._recent, strict=False):
             if not (_alike(expected, seen, known) and _made_alike(expected, seen, known)):
                 return False
-            known.update(zip((*expected.inputs, *expected.outputs), (*seen.inputs, *seen.outputs), strict=True))
+            known.update(zip(expected.touched, (*seen.inputs, *seen.outputs), strict=True))
         return True
 
     def _still(self) -> dict[int, int]:
@@ -219,39 +254,47 @@ class StepMatch:
 
     def _take(self, seen: Seen) -> None:
         self._deliver()
-        op = self.at
+        op, lives = self.at, self.live
         expected = self.expected[op]
-        pairs = zip((*expected.inputs, *expected.outputs), (*seen.inputs, *seen.outputs), strict=True)
-        for storage, live in pairs:
-            self.live[storage], self.storage_of[live] = live, storage
+        for storage, live in zip(expected.touched, (*seen.inputs, *seen.outputs), strict=True):
+            lives[storage], self.storage_of[live] = live, storage
         for storage in expected.writes:
-            made, call = seen.ops.get(self.live.get(storage, NOTHING), (NOTHING, None))
+            live = lives.get(storage, NOTHING)
+            if live == NOTHING:
+                continue
+            made, call = self._origin(live) if seen.origins is None else seen.origins.get(live, (NOTHING, None))
             if made != NOTHING:
                 self.op_of[made] = op, call
                 self.ran.setdefault(op, []).append((made, call))
-        self.takes(op, seen)
+        for listener in self._listeners:
+            listener.takes(op, seen)
         self.at += 1
         if self.at == len(self.expected):
-            self.reaches(self.at)
-            self._before, self._after = [*self._before, *self._after], []
-            self._deliver()
-            self.steps += 1
-            memories = self.runtime.engine.memories
-            self._lasting = {s: (live, memories[live]) for s, live in self.live.items() if _lasts(self.graph, s)}
-            self.at = NOTHING
-            self.ends()
+            self._end()
+
+    def _end(self) -> None:
+        self._before, self._after = self._after, []
+        for listener in self._listeners:
+            listener.reaches(self.at)
+        self._deliver()
+        memories, lives = self.runtime.engine.memories, self.live
+        self._lasting = {s: (lives[s], memories[lives[s]]) for s in self._outlasting if s in lives}
+        self.at = NOTHING
+        for listener in self._listeners:
+            listener.ends()
 
     def _leave(self, seen: Seen) -> None:
         op, self.at = self.at, NOTHING
-        self.left += 1
         expected = self.expected[op]
-        self.leaves(op, _shown(expected.name, expected.forms), _shown(seen.name, seen.forms))
+        for listener in self._listeners:
+            listener.leaves(op, _shown(expected.name, expected.forms), _shown(seen.name, seen.forms))
 
     # Events of the engine
 
     def _heard(self, kind: int, index: int) -> None:
         engine = self.runtime.engine
         began = ended = resident = 0
+        transfer = None
         if kind == Kind.RECOMPUTE:
             op = engine.op_of[index]
             index, call = self.op_of.get(op, (NOTHING, None))
@@ -260,31 +303,33 @@ class StepMatch:
             ended = self.runtime.clock()
             began, self._recompute_ns = ended - (engine.recompute_ns - self._recompute_ns), engine.recompute_ns
             resident = engine.memory + engine.totals[op] + engine.extra_bytes[op]
+        elif kind in (Kind.COPY, Kind.FETCH):
+            resident, transfer = engine.memory, engine.moved
         early = engine.base_ns == self._base_ns  # else the op at hand has run
-        event = Event(kind, index, began, ended, resident)
-        if kind in (Kind.COPY, Kind.FETCH):
-            event = Event(kind, index, resident_bytes=engine.memory, transfer=engine.moved)
-        (self._before if early else self._after).append(event)
+        (self._before if early else self._after).append(Event(kind, index, began, ended, resident, transfer))
 
     def _deliver(self) -> None:
         """Deliver the events so far, in order. The number of a storage that is never resident again may be reused."""
+        if not self._before:
+            return
         events, self._before = self._before, []
-        for kind, index, *times, transfer in events:
-            if kind == Kind.RECOMPUTE:
-                self.hears(kind, index, *times)
-                continue
-            storage = self.storage_of.get(index, NOTHING)
-            if kind in (Kind.COPY, Kind.FETCH):
-                self.moves(kind, storage, transfer, times[-1])
-                continue
-            self.hears(kind, storage, *times)
+        for kind, index, began, ended, resident, transfer in events:
+            storage = index if kind == Kind.RECOMPUTE else self.storage_of.get(index, NOTHING)
+            for listener in self._listeners:
+                if kind in (Kind.COPY, Kind.FETCH):
+                    listener.moves(kind, storage, transfer, resident)
+                else:
+                    listener.hears(kind, storage, began, ended, resident)
             if kind in (Kind.BANISH, Kind.DEAD) and storage != NOTHING:
                 del self.storage_of[index], self.live[storage]
 
 
 def _own(tensors: list[torch.Tensor]) -> list[torch.Tensor]:
     """``tensors``, if each has a storage of its own; else none, and the op is like none of a graph."""
-    return tensors if list(map(id, stored(tensors))) == list(map(id, tensors)) else []
+    for tensor in tensors:
+        if tensor.layout is not torch.strided or tensor._is_zerotensor():
+            return []
+    return tensors
 
 
 def _alike(expected: Expected, seen: Seen, known: Mapping[int, int]) -> bool:
@@ -295,13 +340,8 @@ def _made_alike(expected: Expected, seen: Seen, known: Mapping[int, int]) -> boo
     return seen.made == expected.made and _same(expected.outputs, seen.outputs, known)
 
 
-def _same(storages: Sequence[int], live: Sequence[int], known: Mapping[int, int]) -> bool:
-    return all(known.get(storage, found) == found for storage, found in zip(storages, live, strict=True))
-
-
-def _lasts(graph: Graph, storage: int) -> bool:
-    record = graph.storages[storage]
-    return record.birth is None and record.death is None
+def _same(storages: list[int], live: list[int], known: Mapping[int, int]) -> bool:
+    return list(map(known.get, storages, live)) == live
 
 
 def _shown(name: str, forms: list[Form]) -> str:

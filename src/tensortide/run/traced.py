@@ -10,7 +10,7 @@ from tensortide.errors import PlanError
 from tensortide.plans import Lane, Plan
 from tensortide.replays import replay
 from tensortide.replays.remat.simulation import steps
-from tensortide.run.step_match import Seen, StepMatch
+from tensortide.run.step_match import Seen, StepListener
 from tensortide.run.tables import NOTHING
 from tensortide.timelines import StorageTimeline, Timeline
 from tensortide.timelines.events import Events, Kind
@@ -106,14 +106,14 @@ def _moves(kinds: Ints) -> Iterator[int]:
     yield from ((kinds == Kind.COPY) | (kinds == Kind.FETCH)).nonzero()[0].tolist()
 
 
-class Tracer(StepMatch):
+class Tracer(StepListener):
     """Remembers the latest steps that ran the ops of ``graph``."""
 
     def __init__(self, runtime: Runtime, graph: Graph, home: Mapping[int, str] | None = None) -> None:
-        super().__init__(runtime, graph)
+        self.runtime, self.graph = runtime, graph
         self.home = dict(home or {})
         self.traced: deque[LiveStep] = deque(maxlen=KEPT)
-        self._columns: tuple[array[int], ...] = ()
+        self._rows: list[tuple[int, ...]] = []
         self._workspace = array("q")
         self._transfers: list[Transfer | None] = []
         self._waits: list[Wait] = []
@@ -121,14 +121,13 @@ class Tracer(StepMatch):
         runtime.engine.when_waited = self._waits.append
 
     def begins(self) -> None:
-        self._columns = tuple(array("q") for _ in range(5))
+        self._rows = []
         self._transfers = []
         self._workspace = array("q")
         self._overrun_bytes = self.runtime.engine.overrun_bytes
 
     def hears(self, kind: int, index: int, began_ns: int, ended_ns: int, resident_bytes: int) -> None:
-        for column, entry in zip(self._columns, (kind, index, began_ns, ended_ns, resident_bytes), strict=True):
-            column.append(entry)
+        self._rows.append((kind, index, began_ns, ended_ns, resident_bytes))
 
     def moves(self, kind: int, storage: int, transfer: Transfer | None, resident_bytes: int) -> None:
         self._transfers.append(transfer)
@@ -146,7 +145,7 @@ class Tracer(StepMatch):
             LiveStep(
                 self.graph,
                 str(self.runtime.device),
-                self._columns,
+                [array("q", column) for column in zip(*self._rows, strict=True)],
                 before_bytes=self._before_bytes,
                 workspace=self._workspace,
                 overrun_bytes=self._overrun_bytes,

@@ -241,13 +241,13 @@ def _live(program: Program, asked: RunRequest, graph: Graph | None, say: Say) ->
 
 
 def _budget(asked: RunRequest, graph: Graph | None) -> Budget:
-    """The budget that is asked for: without a size, the peak of the plan to follow, replayed.
+    """The budget that is asked for: without a size, the peak of the plan as the program follows it.
 
     Raises PlanError that says in what the plan and the step differ if it is of another one.
     """
     from tensortide.plans.model import plan_writer
-    from tensortide.replays import replay
     from tensortide.run.budget import Budget
+    from tensortide.run.plan_actions import followed_peak_bytes
 
     make = partial(
         Budget,
@@ -269,7 +269,7 @@ def _budget(asked: RunRequest, graph: Graph | None) -> Budget:
         return limit
     assert limit.graph is not None
     assert limit.plan is not None
-    return make(replay(limit.graph, limit.plan).peak_bytes)
+    return make(followed_peak_bytes(limit.graph, limit.plan))
 
 
 def _unlike(plan: Plan, graph: Graph) -> str:

@@ -17,10 +17,9 @@ from tensortide.progress import Say, detail, silent
 from tensortide.recorder import resolver
 from tensortide.recorder.script import Script
 from tensortide.recorder.target import Workload
-from tensortide.targets.machines import device_named, software_on
+from tensortide.targets.machines import device_named, one_of, software_on
 from tensortide.targets.opening import graph_of, opened, settings_of
 from tensortide.targets.requests import CaptureRequest, MeasureRequest, TimedRequest, TimesRequest
-from tensortide.timelines.machines import split
 from tensortide.timing import DEFAULT_DEVICE, estimate, load_durations
 from tensortide.timing.durations import times_of
 from tensortide.timing.estimate import captured_elsewhere
@@ -29,9 +28,10 @@ from tensortide.timing.samples import recall
 
 if TYPE_CHECKING:
     from tensortide.graph import Graph
-    from tensortide.timelines.machines import Machines, MachineStep
+    from tensortide.timelines.machines import MachineStep
     from tensortide.timelines.step import Launch
     from tensortide.timing import Device, Durations
+    from tensortide.timing.collectives import Nodes
 
 LOG = logging.getLogger("tensortide")
 _NOT_MEASURED = "--measure repeats a step, and a script runs it once; tensortide time --isolated measures its ops alone"
@@ -117,15 +117,15 @@ def predicted_on(graph: Graph, row: Device) -> Durations:
         return durations
 
 
-def captured_for(target: str, asked: CaptureRequest, machines: Sequence[Machines], graph: Graph) -> list[Graph]:
+def captured_for(target: str, asked: CaptureRequest, graph: Graph) -> list[Graph]:
     """The step as it is captured for each machine: ``graph`` for the first, and for all where it is read from a file.
 
     Machines with the same kernels share a capture.
     """
     if isinstance(resolve(target), File):
-        return [graph] * len(machines)
+        return [graph] * len(asked.machines)
     found: dict[str | None, Graph] = {}
-    own = [replace(asked, machines=(split(one.text)[1],)) for one in machines]
+    own = [replace(asked, machines=(one_of(text),)) for text in asked.machines]
     for each in own:
         if each.kernels not in found:
             found[each.kernels] = unrolled(graph_of(target, each)) if found else graph
@@ -133,16 +133,17 @@ def captured_for(target: str, asked: CaptureRequest, machines: Sequence[Machines
 
 
 def predicted_steps(
-    graphs: Sequence[Graph], durations: Durations, asked: Sequence[Machines], launch: Launch = "eager"
+    graphs: Sequence[Graph], durations: Durations, asked: Sequence[Nodes], launch: Launch = "eager"
 ) -> list[MachineStep]:
     """The step, with its host, on each machine, one of ``graphs`` for each; on that of ``durations``, which are those
     of the first, if none is asked for. None where they are not predicted, or for a device that the catalogue does not
     have."""
-    from tensortide.timelines.machines import machines, step_on
+    from tensortide.timelines.machines import step_on
+    from tensortide.timing.collectives.nodes import nodes_called
 
     if durations.forecast is None or not (asked or durations.forecast.device):
         return []
-    chosen = asked or [machines(durations.forecast.device)]
+    chosen = asked or [nodes_called(durations.forecast.device)]
     first, steps = chosen[0].device, []
     for graph, one in zip(graphs, chosen, strict=True):
         own = durations if one.device is first and graph is graphs[0] else predicted_on(graph, one.device)

@@ -14,13 +14,12 @@ from pathlib import Path
 import msgspec
 
 from tensortide.errors import RequestError, TensortideError
-from tensortide.timelines.machines import Machines, split
 from tensortide.timing.cards import card
 from tensortide.timing.catalogue import DEFAULT_DEVICE, Device, catalogue, device, meant, named
 from tensortide.timing.clusters import Cluster, ClusterDevice, load_cluster
 from tensortide.timing.clusters.conversion import cluster_to_nodes
 from tensortide.timing.clusters.file import within
-from tensortide.timing.collectives.nodes import DEVICE_LINK, NIC, OF_CATALOGUE, LinkRates, Nodes
+from tensortide.timing.collectives.nodes import DEVICE_LINK, NIC, OF_CATALOGUE, LinkRates, Nodes, counts_and_name
 from tensortide.timing.durations import Platform
 from tensortide.timing.json_file import read_json
 from tensortide.timing.local import NAME, Assumed, Local, local
@@ -49,7 +48,7 @@ def cluster_in(name: str) -> Cluster | None:
     """The cluster of the file in ``name``; None for another machine. Raises TensortideError for a file that is
     wrong."""
     found = _FILE.fullmatch(name)
-    return None if found is None or not _is_cluster(found[1]) else load_cluster(found[1], row_of=row_named)
+    return load_cluster(found[1], row_of=row_named) if found is not None and _is_cluster(found[1]) else None
 
 
 def _is_cluster(file: str) -> bool:
@@ -78,7 +77,8 @@ def device_in(name: str) -> ClusterDevice | None:
     if found[2] is None and len(every) == 1:
         return next(iter(every.values()))
     known = ", ".join([*every][:_SHOWN]) + ", ..." * (len(every) > _SHOWN)
-    raise RequestError(f"{name}: name one of its devices, as {found[1]}:{next(iter(every))}; they are {known}")
+    one = min(every, key=lambda name: every[name].row.kind == "cpu")
+    raise RequestError(f"{name}: name one of its devices, as {found[1]}:{one}; they are {known}")
 
 
 def row_named(name: str) -> Device:
@@ -113,7 +113,7 @@ def full_name(machine: str) -> str:
         return size.name
     if not in_catalogue(machine):
         return machine.lower() if is_local(machine) else machine
-    counts, name = split(machine)
+    counts, name = counts_and_name(machine)
     if counts != (1, 1):
         raise RequestError(
             f"{machine}: this asks about one device: write --machine {name}. time, scale and place take several"
@@ -142,34 +142,33 @@ def device_named(name: str) -> Device:
     return _here(name.partition(":")[2])[0] if is_local(name) else device(name)
 
 
-def machines_of(text: str, *, strict: bool = False, rates: LinkRates = OF_CATALOGUE) -> Machines:
+def machines_of(text: str, *, strict: bool = False, rates: LinkRates = OF_CATALOGUE) -> Nodes:
     """The machines that ``text`` means: ``4xh100-sxm``, joined at ``rates`` where they are given. With ``strict`` a
     name short for several is an error.
 
     Raises TensortideError for several whose links nobody knows, which names the option that gives them.
     """
-    counts, name = split(text)
+    counts, name = counts_and_name(text)
     cluster = cluster_in(name) if is_file(name) else None
     if cluster is not None:
         if counts != (1, 1) or rates != OF_CATALOGUE:
             option = "a number of devices" if counts != (1, 1) else " or ".join((DEVICE_LINK, NIC))
             raise RequestError(f"{text}: {option} goes with devices of the catalogue: the file has its own")
-        say_unused_tiers(name, cluster)
         if len(cluster.placeable) > 1 and _whole(name) is not None:
             with within(text):
-                nodes = cluster_to_nodes(cluster)
-            return Machines(text, nodes.device, nodes.devices_per_node, nodes.count, wired=nodes)
+                found = cluster_to_nodes(cluster)
+        else:
+            found = OF_CATALOGUE.nodes_of(device_named(name), 1)
+        say_unused_tiers(name, cluster)
+        return found
     if is_local(name) and counts != (1, 1):
         raise RequestError(f"{text}: {NAME} is one machine; name a device of the catalogue to ask for several")
-    found = Machines(text, device_named(strict_name(name) if strict else full_name(name)), *counts, rates)
-    if found.size > 1:
-        found.joined  # noqa: B018  # the error of a rate that nobody knows
-    return found
+    return rates.nodes_of(device_named(strict_name(name) if strict else full_name(name)), *counts)
 
 
 def one_of(text: str) -> str:
     """The name of one device of the machines that ``text`` means."""
-    name = split(text)[1]
+    name = counts_and_name(text)[1]
     cluster = _whole(name)
     return full_name(name if cluster is None else f"{name}:{cluster.devices[cluster.placeable[0]].name}")
 

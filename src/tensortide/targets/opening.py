@@ -18,6 +18,7 @@ from tensortide.recorder import capture
 from tensortide.recorder.script import Script, announced, capture_script
 from tensortide.recorder.target import Scalar, Workload, parse_settings
 from tensortide.targets.assumptions import assumed, require_certain
+from tensortide.targets.machines import device_named, is_file
 from tensortide.targets.requests import CaptureRequest
 
 LOG = logging.getLogger("tensortide")
@@ -47,6 +48,8 @@ def opened(
         RequestError: an option does not go with what the target is.
     """
     asked.require(found)
+    if asked.machine is not None and is_file(asked.machine):
+        device_named(asked.machine)  # the error of a file that is wrong, also where nothing else reads it
     if strict:
         asked.require_full_names()
     # A script is run again only for --strict, which asks whether what it read decides its step.

@@ -16,10 +16,9 @@ from tensortide.request import Opt, Request, Rule, exclusive, option_of
 from tensortide.targets.assumptions import assumed
 from tensortide.targets.machines import device_named, full_name, kernels_of, strict_name
 from tensortide.targets.reading import SHARED, ReadingRequest
-from tensortide.timelines.machines import split
 from tensortide.timing.cards import Card, card
 from tensortide.timing.catalogue import DEFAULT_DEVICE
-from tensortide.timing.collectives.nodes import DEVICE_LINK, NIC, LinkRates
+from tensortide.timing.collectives.nodes import DEVICE_LINK, NIC, LinkRates, counts_and_name
 from tensortide.timing.links import rate
 from tensortide.timing.local import NAME
 
@@ -213,7 +212,7 @@ class CaptureRequest(Request):
     def require_full_names(self) -> None:
         """Raise TensortideError for a machine whose name is short for several, as ``--strict`` asks."""
         for text in self.machines:
-            strict_name(split(text)[1])
+            strict_name(counts_and_name(text)[1])
 
     def require(self, found: Workload | Script | File) -> None:
         """Raise RequestError for an option that does not go with what the target is."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -13,15 +12,13 @@ from typing import Annotated, NamedTuple
 import msgspec
 
 from tensortide.cost import Resolver, count
-from tensortide.errors import TensortideError
 from tensortide.graph.communication import moves_data
 from tensortide.graph.model import Graph
 from tensortide.shown import Show
 from tensortide.timelines.data_parallel import NO_EXCHANGE, Exchange, Exposed, gradient_exchange, recorded_exchange
 from tensortide.timelines.step import Launch, StepTimeline, step_timeline
-from tensortide.timing.catalogue import Device, meant
+from tensortide.timing.catalogue import Device
 from tensortide.timing.collectives import Nodes
-from tensortide.timing.collectives.nodes import LinkRates
 from tensortide.timing.durations import Durations
 from tensortide.timing.estimate import estimate
 from tensortide.timing.estimates import BOUNDS, Estimate, Provenance
@@ -29,70 +26,6 @@ from tensortide.timing.families import compute_dtype
 from tensortide.timing.forecast import ForecastRow
 from tensortide.timing.rates import matrix_tflops
 from tensortide.timing.totals import by_bound
-from tensortide.units import LONGEST
-
-PER_NODE = 8
-"""Devices of a node where a number of devices says nothing of nodes."""
-
-_COUNTS = re.compile(r"(?:([0-9]{1,9})x)?([0-9]{1,9})x(.+)", re.IGNORECASE)
-_NO_COUNT = re.compile(r"[-+]?[\d.,_]+x", re.IGNORECASE)
-
-
-@dataclass(frozen=True)
-class Machines:
-    """Devices of one kind: ``nodes`` of ``per_node`` each. ``text`` is how they were asked for; ``rates`` are
-    those of their links that are given in place of the catalogue's, ``wired`` the nodes of a file."""
-
-    text: str
-    device: Device
-    per_node: int = 1
-    nodes: int = 1
-    rates: LinkRates = LinkRates()
-    wired: Nodes | None = None
-
-    @property
-    def size(self) -> int:
-        """Devices of all nodes."""
-        return self.per_node * self.nodes
-
-    def __str__(self) -> str:
-        counts = f"{self.nodes} x " * (self.nodes > 1) + f"{self.per_node} x " * (self.size > 1)
-        return f"{counts}{self.device.name}" + ("" if self.wired is None else f" ({self.wired.name})")
-
-    @cached_property
-    def joined(self) -> Nodes:
-        """The same with their links."""
-        return self.wired or self.rates.nodes_of(self.device, self.per_node, self.nodes)
-
-
-def machines(text: str) -> Machines:
-    """Read ``h200``, ``4xh100-sxm``, ``16xa100-sxm-80gb`` (two nodes of eight) or ``2x4xa100-sxm-80gb`` (nodes first).
-
-    Raises TensortideError for an unknown device, for none of them, and for more than a node that fill no whole nodes.
-    """
-    counts, name = split(text)
-    return Machines(text, meant(name)[0], *counts)
-
-
-def split(text: str) -> tuple[tuple[int, int], str]:
-    """Devices of a node, nodes, and the name of the device. Raises TensortideError as ``machines`` does."""
-    found = _COUNTS.fullmatch(text.strip())
-    if found is None:
-        if _NO_COUNT.match(text.strip()):
-            shown = text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."
-            raise TensortideError(
-                f"{shown}: the number of devices is a positive whole number of at most 9 digits, as in 4xh100-sxm"
-            )
-        return (1, 1), text
-    count, nodes, name = int(found[2]), int(found[1] or 1), found[3]
-    if not count or not nodes:
-        raise TensortideError(f"{text}: a machine has at least one device")
-    if found[1] is None and count > PER_NODE:
-        nodes, rest = divmod(count, PER_NODE)
-        if rest:
-            raise TensortideError(f"{text}: {count} devices fill no nodes of {PER_NODE}: write NODESxDEVICESx{name}")
-        count = PER_NODE
-    return (count, nodes), name
 
 
 class Shares(NamedTuple):
@@ -108,10 +41,10 @@ class Shares(NamedTuple):
 
 @dataclass(frozen=True)
 class MachineStep:
-    """The step ``graph`` on ``machines``, each device of which takes the whole of ``line`` on data of its own."""
+    """The step ``graph`` on ``nodes``, each device of which takes the whole of ``line`` on data of its own."""
 
     graph: Graph
-    machines: Machines
+    nodes: Nodes
     durations: Durations
     line: StepTimeline
     exchange: Exchange
@@ -120,7 +53,7 @@ class MachineStep:
 
     @property
     def machine(self) -> Annotated[str, Show("Machine")]:
-        return str(self.machines)
+        return str(self.nodes)
 
     @property
     def ops(self) -> int:
@@ -169,25 +102,25 @@ class MachineStep:
 
 def step_on(
     graph: Graph,
-    where: Machines,
+    nodes: Nodes,
     *,
     durations: Durations | None = None,
     launch: Launch = "eager",
     resolver: Resolver | None = None,
 ) -> MachineStep:
-    """Predict the step ``graph`` (without loops) on ``where``; ``durations`` are those of one device, if known.
+    """Predict the step ``graph`` (without loops) on ``nodes``; ``durations`` are those of one device, if known.
 
-    Raises TensortideError if the catalogue does not know a link that it needs.
+    Raises TensortideError if no NIC joins them.
     """
-    durations = durations or estimate(graph, where.device, resolver=resolver)
-    if where.size > 1 and any(moves_data(op.name) for op in graph):
-        exchange, times = recorded_exchange(graph, where.joined)
-        line = step_timeline(graph, with_times(durations, dict.fromkeys(times, Estimate())), where.device, launch)
+    durations = durations or estimate(graph, nodes.device, resolver=resolver)
+    if nodes.size > 1 and any(moves_data(op.name) for op in graph):
+        exchange, times = recorded_exchange(graph, nodes)
+        line = step_timeline(graph, with_times(durations, dict.fromkeys(times, Estimate())), nodes.device, launch)
         durations = with_times(durations, times)
     else:
-        line = step_timeline(graph, durations, where.device, launch)
-        exchange = gradient_exchange(line, where.joined) if where.size > 1 else NO_EXCHANGE
-    return MachineStep(graph, where, durations, line, exchange, peak_ns(graph, where.device, resolver))
+        line = step_timeline(graph, durations, nodes.device, launch)
+        exchange = gradient_exchange(line, nodes) if nodes.size > 1 else NO_EXCHANGE
+    return MachineStep(graph, nodes, durations, line, exchange, peak_ns(graph, nodes.device, resolver))
 
 
 def with_times(durations: Durations, times: Mapping[int, Estimate]) -> Durations:

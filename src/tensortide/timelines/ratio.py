@@ -30,8 +30,8 @@ def work_ratio(a: MachineStep, b: MachineStep) -> Ratio:
 
     Both are taken to have the same host, and their exchanges of gradients to be missed independently.
     """
-    value = _time(b) / _time(a) * a.machines.size / b.machines.size
-    same = a.machines.device == b.machines.device and a.graph is b.graph
+    value = _time(b) / _time(a) * a.nodes.size / b.nodes.size
+    same = a.nodes.device == b.nodes.device and a.graph is b.graph
     halves: dict[Side, float] = {}
     others: tuple[tuple[Side, Side], ...] = (("below", "above"), ("above", "below"))
     for side, other in others:
@@ -42,8 +42,8 @@ def work_ratio(a: MachineStep, b: MachineStep) -> Ratio:
         else:
             ops = [_own(a, other), _own(b, side)]
         halves[side] = math.hypot(_towards(side, host), *ops, _exchange(a, other), _exchange(b, side))
-    alone = a.machines.size == b.machines.size == 1
-    no_slower = value >= 1 and alone and at_least(a.machines.device, b.machines.device)
+    alone = a.nodes.size == b.nodes.size == 1
+    no_slower = value >= 1 and alone and at_least(a.nodes.device, b.nodes.device)
     low, high = value * math.exp(-halves["below"]), value * math.exp(halves["above"])
     return Ratio(value, max(1.0, low) if no_slower else low, high, same, no_slower)
 

@@ -121,6 +121,37 @@ def test_a_loop_that_data_end_says_so_and_takes_a_count(tmp_path: Path) -> None:
         opened(program, hyperparameters={"trips.while": 9})
 
 
+def counted(model: Model, x: torch.Tensor) -> Any:
+    """A product while one counter rises, by another that stays, and a second one falls."""
+    start, by, far = (torch.full((), number, dtype=torch.int64) for number in (2, 3, 40))
+    return HIGHER.while_loop(
+        lambda i, by, far, _: (i < 17) & (far >= -30), lambda i, by, far, x: (i + by, by.clone(), far - 7, model.w(x)),
+        (start, by, far, x),
+    )  # fmt: skip
+
+
+def test_a_loop_of_counters_from_numbers_of_the_program_is_counted_as_it_runs(tmp_path: Path) -> None:
+    program = exported(counted, X)
+    graph = both(program, tmp_path / "counted.pt2")
+    last, *_ = program.module()(X)
+    assert [(loop.trips, loop.assumed) for loop in graph.loops] == [((int(last) - 2) // 3, False)]
+    assert count(graph, strict=True).total.macs == 5 * LINEAR
+    with pytest.raises(WorkloadError, match="runs 5 times: that is known"):
+        opened(program, hyperparameters={"trips.while_loop": 9})
+
+
+def changed(model: Model, x: torch.Tensor) -> Any:
+    """A counter whose start a view of a copy changes."""
+    start = torch.zeros((), dtype=torch.int64).clone()
+    start.view(1).fill_(3)
+    return HIGHER.while_loop(lambda i, _: i < 5, lambda i, x: (i + 1, model.w(x)), (start, x))
+
+
+def test_a_counter_whose_start_is_changed_is_no_number_of_the_program(tmp_path: Path) -> None:
+    graph = both(exported(changed, X), tmp_path / "changed.pt2")
+    assert [(loop.trips, loop.assumed) for loop in graph.loops] == [(1, True)]
+
+
 def test_wrappers_are_their_bodies(tmp_path: Path) -> None:
     graph = both(exported(switched, X), tmp_path / "modes.pt2")
     assert count(graph).total.macs == 2 * LINEAR

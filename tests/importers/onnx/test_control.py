@@ -181,15 +181,51 @@ def test_a_maximum_beyond_reach_is_no_estimate_of_a_loop_that_data_end() -> None
 
 def test_trips_that_are_given_are_in_the_sizes_that_follow_from_them() -> None:
     body = graph(
-        [PRODUCT, node("Less", "i three", "going"), node("Identity", "s", "row")],
+        [PRODUCT, node("ReduceSum", "t", "sum", keepdims=0), node("Less", "sum one", "going"),
+         node("Identity", "s", "row")],
         [port("i", INT64), port("c", BOOL), port("s", FLOAT, [2, 4])], ["going", "t", "row"],
     )  # fmt: skip
-    kept = [W, stored("three", INT64, [], 3), stored("yes", BOOL, [], True)]
+    kept = [W, stored("one", FLOAT, [], 1.0), stored("yes", BOOL, [], True)]
     nodes = [node("Loop", "- yes x", "y rows", body=body, name="loop"), node("MatMul", "rows w", "z")]
     made = model(nodes, {"x": (FLOAT, [2, 4])}, "z", kept)
     found = opened(made, **{"trips.loop": 9})
     assert count(found, strict=True).total.macs == (9 + 9) * 2 * 4 * 4
     assert not any("trips.loop" in note for note in found.meta.assumptions)
+
+
+COUNTERS = {
+    "iterations": ([node("Less", "i five", "going")], "i"),
+    "iterations to a maximum": ([node("LessOrEqual", "i far", "going")], "i"),
+    "a state": ([node("Add", "k two", "next"), node("Less", "next five", "going")], "next"),
+    "a state, before it steps": ([node("Add", "two k", "next"), node("GreaterOrEqual", "five k", "going")], "next"),
+    "a state that falls": ([node("Sub", "k two", "next"), node("Greater", "next low", "going")], "next"),
+    "two bounds": ([node("Add", "k two", "next"), node("Less", "i five", "a"), node("Less", "k three", "b"),
+                    node("And", "a b", "going")], "next"),
+    "the condition before, too": ([node("Less", "i five", "a"), node("And", "c a", "going")], "i"),
+    "a bound that is an attribute": ([node("Constant", "", "n", value_int=4), node("Less", "i n", "going")], "i"),
+    "a list of one": ([node("Constant", "", "n", value_ints=[4]), node("Less", "i n", "a"),
+                       node("Squeeze", "a", "going")], "i"),
+    "a bound that is not met, and falls behind": ([node("Greater", "i five", "going")], "i"),
+    "a condition that is false": ([node("Identity", "no", "going")], "i"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", COUNTERS)
+def test_a_counter_with_a_bound_is_counted_as_the_loop_runs(name: str) -> None:
+    nodes, following = COUNTERS[name]
+    body = graph(
+        [PRODUCT, *nodes, node("Identity", following, "kk"), node("Identity", "k", "seen")],
+        [port("i", INT64), port("c", BOOL), port("s", FLOAT, [2, 4]), port("k", INT64)], ["going", "t", "kk", "seen"],
+    )  # fmt: skip
+    numbers = {"two": 2, "three": 3, "five": 5, "far": 900, "low": -7, "start": 1, "m": 20}
+    kept = [W, stored("yes", BOOL, [], True), stored("no", BOOL, [], False)]
+    kept += [stored(n, INT64, [], value) for n, value in numbers.items()]
+    made = model([node("Loop", "m yes x start", "y k seen", body=body)], {"x": (FLOAT, [2, 4])}, "y seen", kept)
+    _, seen = ReferenceEvaluator(made).run(None, {"x": np.zeros((2, 4), np.float32)})
+    found = opened(made)
+    assert [(loop.trips, loop.assumed) for loop in found.loops] == [(len(seen), False)]
+    with pytest.raises(WorkloadError, match=f"runs {len(seen)} times: that is known"):
+        opened(made, **{f"trips.{found.loops[0].name}": 3})
 
 
 def test_a_state_that_grows_is_priced_at_its_first_size_and_that_is_a_guess() -> None:
@@ -202,6 +238,18 @@ def test_a_state_that_grows_is_priced_at_its_first_size_and_that_is_a_guess() ->
     found = opened(model(nodes, {"x": (FLOAT, [2, 4])}, "z", kept))
     assert any("grows with every trip" in note for note in found.meta.decisive)
     assert count(found).total.macs == (5 * 2 + (2 + 5 * 2)) * 4 * 4
+
+
+def test_trips_over_a_maximum_that_is_an_input_are_refused_with_the_setting_of_that_input() -> None:
+    body = graph(
+        [PRODUCT, node("Identity", "c", "going")],
+        [port("i", INT64), port("c", BOOL), port("s", FLOAT, [2, 4])], ["going", "t"],
+    )  # fmt: skip
+    nodes = [node("Loop", "m yes x", "y", body=body, name="loop")]
+    made = model(nodes, {"m": (INT64, []), "x": (FLOAT, [2, 4])}, "y", [W, stored("yes", BOOL, [], True)])
+    with pytest.raises(WorkloadError, match="runs at most 1 times; m = 1 is assumed: --set m=N"):
+        opened(made, **{"trips.loop": 10})
+    assert count(opened(made, m=10)).total.macs == 10 * 2 * 4 * 4
 
 
 def test_trips_that_are_known_or_over_the_maximum_are_refused() -> None:
@@ -228,18 +276,44 @@ def test_what_a_loop_stacks_is_as_long_as_the_trips_that_are_given(tmp_path: Pat
         assert not any("trips" in note for note in given.meta.assumptions)
 
 
-def test_an_inner_loop_of_as_many_trips_as_the_outer_index_runs_on_average_half_of_them() -> None:
+def triangle(condition: str, *nodes: Any, around: int = 5, start: bool = True) -> Any:
+    """A loop of as many trips as the index of the one around it, whose body hands on ``condition``."""
     inner = graph(
-        [PRODUCT, node("Identity", "k", "kk")], [port("j", INT64), port("k", BOOL), port("s", FLOAT, [2, 4])],
-        ["kk", "t"],
+        [PRODUCT, *nodes, node("Identity", condition, "kk")],
+        [port("j", INT64), port("k", BOOL), port("s", FLOAT, [2, 4])], ["kk", "t"],
     )  # fmt: skip
     outer = graph(
-        [node("Loop", "i - u", "v", body=inner), node("Identity", "c", "cc")],
+        [node("Loop", "i start u", "v", body=inner), node("Identity", "c", "cc")],
         [port("i", INT64), port("c", BOOL), port("u", FLOAT, [2, 4])], ["cc", "v"],
     )  # fmt: skip
-    kept = [W, stored("m", INT64, [], 5)]
-    found = opened(model([node("Loop", "m - x", "y", body=outer)], {"x": (FLOAT, [2, 4])}, "y", kept))
-    assert count(found).total.macs == (0 + 1 + 2 + 3 + 4) * 2 * 4 * 4
+    kept = [W, stored("m", INT64, [], around), stored("yes", BOOL, [], True), stored("start", BOOL, [], start),
+            stored("two", INT64, [], 2), stored("one", FLOAT, [], 1.0)]  # fmt: skip
+    return model([node("Loop", "m yes x", "y", body=outer)], {"x": (FLOAT, [2, 4])}, "y", kept)
+
+
+def test_an_inner_loop_of_as_many_trips_as_the_outer_index_runs_on_average_half_of_them() -> None:
+    found = opened(triangle("k"))
+    assert count(found, strict=True).total.macs == (0 + 1 + 2 + 3 + 4) * 2 * 4 * 4
+
+
+def test_an_inner_loop_of_as_many_trips_as_the_outer_index_heeds_its_condition() -> None:
+    counted = opened(triangle("less", node("Less", "j two", "less"), around=6))
+    assert count(counted, strict=True).total.macs == (0 + 1 + 2 + 3 + 3 + 3) * 2 * 4 * 4
+    assert count(opened(triangle("k", start=False)), strict=True).total.macs == 0
+    data = opened(triangle("less", node("ReduceSum", "t", "sum", keepdims=0), node("Less", "sum one", "less")))
+    assert [(loop.trips, loop.assumed) for loop in data.loops] == [(5, False), (2, True)]
+    assert any("data may end it before" in note for note in data.meta.assumptions)
+
+
+def test_what_a_loop_of_no_trips_stacks_has_the_declared_sizes() -> None:
+    body = graph(
+        [PRODUCT, node("ReduceMax", "t", "row", axes=[0], keepdims=0), node("Identity", "c", "going")],
+        [port("i", INT64), port("c", BOOL), port("s", FLOAT, [2, 4])], ["going", "t", "row"],
+    )  # fmt: skip
+    body.output[2].CopyFrom(port("row", FLOAT, [4]))
+    kept = [W, stored("m", INT64, [], 0), stored("yes", BOOL, [], True)]
+    nodes = [node("Loop", "m yes x", "y rows", body=body), node("MatMul", "rows w", "z")]
+    assert opened(model(nodes, {"x": (FLOAT, [2, 4])}, "z", kept)).tensors[-1].shape == (0, 4)
 
 
 def test_a_condition_that_is_known_takes_its_arm() -> None:

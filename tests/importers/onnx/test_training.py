@@ -15,6 +15,8 @@ from tensortide.errors import WorkloadError
 from tensortide.graph import Graph, Phase, Role, unrolled
 from tensortide.importers.onnx.rules.derived import OPTIMIZERS
 from tensortide.importers.onnx.training.elements import SAVED
+from tests.importers.onnx.build import FLOAT, INT64, node, stored
+from tests.importers.onnx.build import model as built
 from tests.importers.onnx.models import model, truth
 from tests.importers.onnx.twins import TWINS, captured, exported
 from tests.marks import some_slow
@@ -116,6 +118,42 @@ def test_the_first_layer_has_no_gradient_of_its_input() -> None:
     assert made.count("derived.ConvGradW") == 2
     assert made.count("derived.ConvGradX") == 1
     assert made.count("derived.ConvTransposeGradX") == 1
+
+
+KEYS = {"k": (FLOAT, [2, 6, 16]), "v": (FLOAT, [2, 6, 16]), "past": (FLOAT, [2, 4, 4, 4]), "decay": (FLOAT, [2, 6, 4]),
+        "beta": (FLOAT, [2, 6, 4])}  # fmt: skip
+HEADS = {"q_num_heads": 4, "kv_num_heads": 4}
+DEFINED = {
+    "RotaryEmbedding": (node("RotaryEmbedding", "y c s p", "z", num_heads=4),
+                        {"c": (FLOAT, [50, 2]), "s": (FLOAT, [50, 2]), "p": (INT64, [2, 6])}),
+    "MeanVarianceNormalization": (node("MeanVarianceNormalization", "y", "z", axes=[0, 2]), {}),
+    "CastLike": (node("CastLike", "y x", "z"), {}),
+    "SwiGLU": (node("SwiGLU", "y x", "z"), {}),
+    "CausalConvWithState": (node("CausalConvWithState", "y kernel", "z state"), {}),
+    "LinearAttention": (node("LinearAttention", "y k v", "z state", update_rule="linear", **HEADS), KEYS),
+    "LinearAttention with a decay":
+        (node("LinearAttention", "y k v past decay beta", "z state", **HEADS), KEYS),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", DEFINED)
+def test_an_op_without_a_gradient_of_ours_is_trained_by_the_body_that_defines_it(name: str) -> None:
+    defined, inputs = DEFINED[name]
+    kept = [stored("w", FLOAT, [16, 16], 1.0), stored("kernel", FLOAT, [6, 1, 3], 1.0)]
+    shapes = {"x": (FLOAT, [2, 6, 16]), **inputs}
+    made = built([node("MatMul", "x w", "y"), defined], shapes, "z", kept, opset=28)
+    graph = tensortide.open(made, train=True).graph
+    counted = count(graph)
+    assert not counted.coverage.missing
+    assert not any("no rule knows" in note for note in graph.meta.assumptions)
+    product = 2 * 6 * 16 * 16  # forward, and once more for the gradient of the weight
+    least = 2 * product
+    assert counted.total.macs == least if "Linear" not in name and "Conv" not in name else counted.total.macs > least
+    (out,) = [graph.tensors[each.tensor] for each in graph.named if each.name == "z"]
+    assert tuple(map(int, out.shape)) == (2, 6, 16)
+    assert {loop.trips for loop in graph.loops} <= {6}  # the sequence, step by step
+    whole = tensortide.open(made).graph
+    assert [op.name for op in whole] == ["onnx.MatMul", f"onnx.{name.split()[0]}"]
 
 
 def test_an_op_whose_gradient_nobody_knows_is_unknown_by_its_name() -> None:

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from tensortide.cost.families.einsum import indices
 from tensortide.expr import symbol
-from tensortide.importers.shapes import einsum_terms
 from tensortide.importers.tensorflow.program import MetaGraphError
 from tensortide.importers.tensorflow.read import read_program
 from tensortide.importers.tensorflow.shapes import TABLE
@@ -211,7 +211,8 @@ def test_one_function_per_type() -> None:
 
 
 def test_einsum_without_result() -> None:
-    assert einsum_terms("ij, jk") == (["ij", "jk"], "ik")
+    assert indices("ij, jk", [2, 2]) == (["ij", "jk"], "ik")
+    assert indices("...ij, ...jk", [3, 4]) == (["\u03b2ij", "\u03b1\u03b2jk"], "\u03b1\u03b2ik")
 
 
 def sizes(program: Any, name: str) -> list[str]:

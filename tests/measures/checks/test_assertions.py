@@ -146,6 +146,8 @@ def test_an_op_may_be_any_that_has_a_rule_or_is_of_a_library(name: str) -> None:
         ("time() <= 1 s", 6, "expected a machine"),
         ("time(h9000) <= 1 s", 6, "no device is called 'h9000'"),
         ("time(0xh100) <= 1 s", 6, "at least one device"),
+        ("time(local) <= 1 s", 6, "the same wherever it runs"),
+        ("time(none.json) <= 1 s", 6, "none.json"),
         ("flops at blocks <= 1", 7, "expected in MODULES, by ROLE or a relation, not 'at'"),
         ("flops in <= 1", 9, "expected modules"),
         ("flops in a in b <= 1", 12, "in is given twice"),

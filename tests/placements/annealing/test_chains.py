@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import itertools
-from dataclasses import dataclass, replace
+from copy import copy
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from tensortide.placements import NetProblem
+from tensortide.placements.arrays import Floats, Placements
 from tensortide.placements.graphs import PlaceOptions, ready
 from tensortide.placements.graphs.schedules import ScheduleName
+from tensortide.placements.problem import Derived, Problem
 from tensortide.placements.search import Budget, SearchResult
 from tensortide.placements.search.best import Best
 from tensortide.placements.search.groups import Grouped, grouped
-from tensortide.placements.search.problem import Anneals, Floats, Placements, Problem
 from tests.placements import cases
 from tests.placements.graphs.steps import captured, cluster
 from tests.placements.search.doubles import random_problem
@@ -24,19 +26,11 @@ FEW = 300
 """Proposals that are estimated before those that are simulated."""
 
 
-@dataclass
-class Evaluated:
-    """A problem without steps of its own: whatever else it has is that of ``base``."""
-
-    base: Problem
+class Evaluated(Derived):
+    """A problem without steps of its own."""
 
     def evaluate(self, placements: Placements) -> tuple[Floats, Floats]:
         return self.base.evaluate(placements)
-
-    def __getattr__(self, name: str) -> object:
-        if name == "anneal":
-            raise AttributeError(name)
-        return getattr(self.base, name)
 
 
 def timeless(found: SearchResult) -> SearchResult:
@@ -52,15 +46,16 @@ def net_problem() -> NetProblem:
 def test_steps_of_the_kernel_of_nets_are_those_of_their_evaluation() -> None:
     fast = net_problem()
     one = Best(chains=2, planned=FEW).search(fast, 160, 3)
-    assert timeless(one) == timeless(Best(chains=2, planned=FEW).search(Evaluated(fast), 160, 3))  # type: ignore[arg-type]
+    assert timeless(one) == timeless(Best(chains=2, planned=FEW).search(Evaluated(fast), 160, 3))
     assert one.proposals == 160  # most of them by annealing
-    assert isinstance(fast, Anneals)
+    assert NetProblem.anneal is not Problem.anneal
 
 
 def test_steps_of_groups_are_those_of_evaluated_groups() -> None:
     whole = grouped(net_problem(), "prefix:4")
     assert isinstance(whole, Grouped)
-    evaluated = replace(whole, base=Evaluated(whole.base))  # type: ignore[arg-type]
+    evaluated = copy(whole)
+    evaluated.base = Evaluated(whole.base)
     assert timeless(Best(planned=FEW).search(whole, 300)) == timeless(Best(planned=FEW).search(evaluated, 300))
 
 
@@ -71,7 +66,7 @@ def test_steps_of_the_kernel_of_captured_steps_are_those_of_their_evaluation(sch
     options = PlaceOptions(schedule=schedule, micro_batches=count)
     problem = ready(captured("gpt2"), cluster(2) if schedule == "interleaved" else whole, options).problem
     one = Best(chains=2, planned=FEW).search(problem, 50, 1)
-    assert timeless(one) == timeless(Best(chains=2, planned=FEW).search(Evaluated(problem), 50, 1))  # type: ignore[arg-type]
+    assert timeless(one) == timeless(Best(chains=2, planned=FEW).search(Evaluated(problem), 50, 1))
 
 
 def test_a_net_is_searched_in_threads_as_in_one() -> None:

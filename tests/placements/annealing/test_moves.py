@@ -7,7 +7,7 @@ import pytest
 
 from tensortide.placements.annealing import moves
 from tensortide.placements.annealing.moves import DRAWS, KINDS, Neighbourhood, Weights, move, neighbours, orders
-from tensortide.placements.annealing.table import Placements
+from tensortide.placements.arrays import Placements
 
 
 def neighbourhood(weights: Weights, genes: int, devices: int, edges: list[tuple[int, int]]) -> Neighbourhood:

@@ -34,21 +34,21 @@ def test_no_placement_undercuts_the_bounds(times: list[int], factor: int, link: 
     step = step_of(units_of(graph, Grouping("closure")), machine, [ns, [factor * each for each in ns]])
     problem = GraphProblem(step)
     every = np.array([*itertools.product(range(2), repeat=len(problem.names))])
-    assert problem.bounds().best_ms <= problem.evaluate(every)[0].min() * (1 + 1e-9)
+    assert problem.bounds.best_ms <= problem.evaluate(every)[0].min() * (1 + 1e-9)
 
 
 @pytest.mark.parametrize("schedule", ["recorded", "gpipe", "1f1b"])
 def test_random_placements_of_a_model_do_not_undercut_the_bounds(schedule: ScheduleName) -> None:
     problem = ready(captured("gpt2"), cluster(3), PlaceOptions(schedule=schedule, micro_batches=3)).problem
     rows = np.random.default_rng(0).integers(0, 3, (20, len(problem.names)))
-    assert problem.bounds().best_ms <= problem.evaluate(rows)[0].min()
+    assert problem.bounds.best_ms <= problem.evaluate(rows)[0].min()
 
 
 def test_the_ops_of_one_unit_wait_for_each_other() -> None:
     """Four micro-batches of a single unit take four times as long, though no chain of ops does."""
     options = PlaceOptions(Grouping(prefixes=("s0",)), schedule="gpipe", micro_batches=4, launch="none")
     one = ready(pipeline(1), cluster(2, FREE), options).problem
-    bounds = one.bounds()
+    bounds = one.bounds
     assert bounds.critical_path_ms == pytest.approx(one.evaluate(np.zeros((1, len(one.names)), np.int64))[0][0])
 
 

@@ -145,8 +145,8 @@ def test_no_placement_that_fits_undercuts_the_bound(capacity: int) -> None:
         needs = [a + b for a, b in zip(alone, counted(prepared, place, sizes), strict=True)]
         assert bytes_over == sum(max(0, need - capacity) for need in needs)
     assert (over == 0).any()
-    assert prepared.problem.bounds().best_ms <= scores[over == 0].min()
-    assert prepared.problem.bounds().work_ms >= without.problem.bounds().work_ms
+    assert prepared.problem.bounds.best_ms <= scores[over == 0].min()
+    assert prepared.problem.bounds.work_ms >= without.problem.bounds.work_ms
 
 
 def test_workspaces_raise_the_bound_where_memory_is_tight() -> None:
@@ -156,7 +156,7 @@ def test_workspaces_raise_the_bound_where_memory_is_tight() -> None:
     fast = msgspec.structs.replace(machines.devices[0], capacity_bytes=2 * A100 + 18_000)
     machines = msgspec.structs.replace(machines, devices=(fast, machines.devices[1]))
     prepared, without = both(machines, PlaceOptions(launch="none"))
-    assert prepared.problem.bounds().work_ms > 1.05 * without.problem.bounds().work_ms
+    assert prepared.problem.bounds.work_ms > 1.05 * without.problem.bounds.work_ms
 
 
 def test_a_unit_that_does_not_fit_beside_its_workspace_is_named() -> None:

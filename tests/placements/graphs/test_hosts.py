@@ -137,11 +137,11 @@ def test_bounds_hold_and_a_step_of_small_ops_is_bound_by_its_hosts(launch: Launc
     rows = np.random.default_rng(0).integers(0, 2, (60, len(problem.names)))
     rows[0] = 0
     scores = problem.evaluate(rows)[0]
-    assert problem.bounds().best_ms <= scores.min() * (1 + 1e-12)
+    assert problem.bounds.best_ms <= scores.min() * (1 + 1e-12)
     issuing = problem.step.issue_ns.sum(axis=0)
     assert (problem.work.sum(axis=0) * 1e6 == pytest.approx(issuing)) == (launch == "eager")
     if launch == "eager":
-        assert problem.bounds().work_ms == pytest.approx(issuing[0] / 2 / 1e6, rel=0.02)
+        assert problem.bounds.work_ms == pytest.approx(issuing[0] / 2 / 1e6, rel=0.02)
 
 
 def test_memory_is_taken_when_an_op_starts_and_not_when_it_is_chosen() -> None:

@@ -263,7 +263,7 @@ def test_the_tables_for_searches_fit_together() -> None:
     assert problem.memory.shape == (genes,)
     assert (problem.edges[:, 0] < problem.edges[:, 1]).all()
     assert (problem.transfers.diagonal(axis1=1, axis2=2) == 0).all()
-    assert problem.work.sum() / 3 == pytest.approx(problem.bounds().work_ms * 3)
+    assert problem.work.sum() / 3 == pytest.approx(problem.bounds.work_ms * 3)
     assert (problem.activations <= problem.memory).all()
     assert problem.batches == 1
     scores, over = problem.evaluate(np.zeros((2, genes), np.int64))

@@ -93,7 +93,7 @@ def assert_run(run: Simulated) -> None:
     assert_legal(run)
     levels = PlacedTimeline(run).levels
     assert run.peak_bytes == tuple(int(max(0, level.level.max(initial=0))) for level in levels)
-    bounds = GraphProblem(step).bounds()
+    bounds = GraphProblem(step).bounds
     assert run.makespan_ns / 1e6 >= bounds.best_ms * (1 - 1e-9)
     assert bounds.work_ms >= int(step.ns.min(axis=1).sum()) / step.devices / 1e6 * (1 - 1e-9)
     plan = plan_of(run)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from tensortide.placements.arrays import Floats, Ints, Placements
 from tensortide.placements.bounds import Bounds
 from tensortide.placements.digest import digest_of
-from tensortide.placements.search.problem import Floats, Ints, Placements
+from tensortide.placements.problem import Problem, computed
 
 
 @dataclass
-class InOrder:
+class InOrder(Problem):
     """Scores by the recurrence: a gene starts when its device is free and its inputs have arrived."""
 
     edges: Ints
@@ -27,31 +28,31 @@ class InOrder:
     simulated: int = 0
     pins: Mapping[int, int] = field(default_factory=dict)
 
-    @property
-    def names(self) -> list[str]:
+    @computed
+    def names(self) -> Sequence[str]:
         return [f"part{gene // 2}/op{gene}" for gene in range(len(self.work))]
 
-    @property
+    @computed
     def digest(self) -> str:
         return digest_of((self.edges, self.work, self.transfers, self.memory, self.capacity, self.batches))
 
-    @property
+    @computed
     def devices(self) -> int:
         return int(self.work.shape[1])
 
-    @property
+    @computed
     def chained(self) -> Floats:
         return self.work
 
-    @property
+    @computed
     def activations(self) -> Floats:
         return np.zeros(len(self.work))
 
-    @property
+    @computed
     def copies(self) -> Floats:
         return np.zeros(len(self.edges))
 
-    @property
+    @computed
     def lanes(self) -> Ints:
         return np.arange(self.devices**2).reshape(self.devices, -1)
 
@@ -67,6 +68,7 @@ class InOrder:
         over = np.array([self._over(row) for row in placements])
         return np.array([self._makespan(row) for row in placements]) + over * self.penalty_ms_per_byte, over
 
+    @computed
     def bounds(self) -> Bounds:
         fastest = self.work.min(axis=1)
         return Bounds(float(fastest.max()), float(fastest.sum() / self.devices))

@@ -11,10 +11,11 @@ import pytest
 
 from tensortide.executors import LOCAL, Where
 from tensortide.placements import NetProblem, Settings, read_device_graph, read_net
+from tensortide.placements.arrays import Floats, Placements
 from tensortide.placements.graphs import PlaceOptions, ready
-from tensortide.placements.search import Budget, Problem, SearchResult, algorithm
+from tensortide.placements.problem import Problem
+from tensortide.placements.search import Budget, SearchResult, algorithm
 from tensortide.placements.search.best import Best
-from tensortide.placements.search.problem import Floats, Placements
 from tensortide.placements.search.starts import search_starts
 from tests.placements.graphs.steps import captured, cluster
 from tests.placements.search.doubles import InOrder, random_problem

@@ -13,7 +13,8 @@ from tensortide.reports.pictures import Spans
 from tensortide.reports.sections.placed_run import section
 from tensortide.run.placed.groups import ExchangeSpan
 from tensortide.run.placed.lane import Span, planned_bytes
-from tensortide.run.placed.placed_run import AloneRun, LaneRun, MeasuredPlacement, PlacedWorkload, RunnableStep
+from tensortide.run.placed.placed_run import AloneRun, LaneRun, MeasuredPlacement, RunnableStep
+from tensortide.run.placed.seeded import SeededWorkload
 from tests.placements.graphs.steps import cluster
 from tests.run.placed.divided_workloads import layers
 from tests.run.placed.workloads import residual
@@ -40,7 +41,7 @@ def measured(found: PlacedStep) -> MeasuredPlacement:
         )
         for rank, lane in enumerate(plan.lanes)
     ]
-    workload = PlacedWorkload("mlp", {}, 1)
+    workload = SeededWorkload("mlp", {}, 1)
     alone = AloneRun([[0.5]], {(0, 0): "aa", (0, 1): "aa"})
     return MeasuredPlacement(workload, RunnableStep(graph, plan), lanes, alone)
 

@@ -37,7 +37,9 @@ def measured() -> MeasuredRun:
         RankRun([[[torch.tensor(2.0)]]], [1000], [run._replace(lane=rank) for run in runs], PLANNED, {1 - rank: 4000})
         for rank in range(2)
     ]
-    return MeasuredRun(DividedWorkload("mlp", {}, Degrees(data=2), steps=1), ranks, [PLANNED, PLANNED], [2.02], 1e-5)
+    return MeasuredRun(
+        DividedWorkload("mlp", {}, degrees=Degrees(data=2), steps=1), ranks, [PLANNED, PLANNED], [2.02], 1e-5
+    )
 
 
 @functools.cache

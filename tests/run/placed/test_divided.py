@@ -48,7 +48,7 @@ def losses(found: MeasuredRun) -> list[list[str]]:
     ids=str,
 )
 def test_losses_are_those_of_the_documented_order_and_bytes_those_of_the_graphs(degrees: Degrees) -> None:
-    found = run_divided(DividedWorkload(TARGET, {}, degrees, steps=STEPS))
+    found = run_divided(DividedWorkload(TARGET, {}, degrees=degrees, steps=STEPS))
     assert losses(found) == workloads.in_order(STEPS, degrees.data, degrees.micro_batches)
     assert found.losses == pytest.approx(found.alone, rel=1e-4)
     for rank, exchanged in zip(found.ranks, found.predicted, strict=True):
@@ -91,7 +91,7 @@ def assert_lanes(found: MeasuredRun, degrees: Degrees) -> None:
 def test_a_transformer_with_tied_weights_and_clipped_gradients_trains_as_in_one_process(optimizer: str) -> None:
     sizes = {"layers": 2, "hidden": 32, "heads": 2, "seq": 16, "batch": 8, "vocab": 64, "positions": 16}
     divided = DividedWorkload(
-        "gpt2", {**sizes, "optimizer": optimizer}, Degrees(data=2, pipeline=2, micro_batches=2), steps=4
+        "gpt2", {**sizes, "optimizer": optimizer}, degrees=Degrees(data=2, pipeline=2, micro_batches=2), steps=4
     )
     found = run_divided(divided)
     assert found.losses == pytest.approx(found.alone, rel=1e-6)
@@ -105,7 +105,7 @@ def test_a_transformer_with_tied_weights_and_clipped_gradients_trains_as_in_one_
     "degrees", [Degrees(pipeline=2, micro_batches=4), Degrees(data=2, pipeline=2, micro_batches=2)], ids=str
 )
 def test_a_tied_gradient_is_exchanged_once_a_step_in_the_documented_order(degrees: Degrees) -> None:
-    found = run_divided(DividedWorkload(f"{workloads.__file__}:tied", {}, degrees, steps=STEPS))
+    found = run_divided(DividedWorkload(f"{workloads.__file__}:tied", {}, degrees=degrees, steps=STEPS))
     assert losses(found) == workloads.tied_in_order(STEPS, degrees.data, degrees.micro_batches)
     assert found.losses == pytest.approx(found.alone, rel=1e-13)
     table = workloads.VOCAB * workloads.WIDTH * 8
@@ -131,7 +131,7 @@ def test_of_many_ranks_the_last_of_each_stage_is_shown() -> None:
         RankRun([], [1000], [Run(RunKind.UPDATE, Task(False, 0, rank // 16), rank, 500 + rank, ends[rank])], [], {})
         for rank in range(32)
     ]
-    line = MeasuredRun(DividedWorkload("mlp", {}, Degrees(data=16, pipeline=2)), ranks, [], [], 0.0).timeline
+    line = MeasuredRun(DividedWorkload("mlp", {}, degrees=Degrees(data=16, pipeline=2)), ranks, [], [], 0.0).timeline
     assert line.lanes == ("stage 1 of 2, ranks 0 to 15", "stage 2 of 2, ranks 16 to 31")
     rows = [column.tolist() for column in (line.events.lane, line.events.start_ns, line.events.end_ns)]
     assert sorted(zip(*rows, strict=True)) == [(0, 3, 510), (1, 16, 510)]
@@ -139,7 +139,7 @@ def test_of_many_ranks_the_last_of_each_stage_is_shown() -> None:
 
 def test_a_step_that_reads_values_is_refused_before_any_process_starts() -> None:
     with pytest.raises(RunError, match=r"^aten\._local_scalar_dense\.default"):
-        run_divided(DividedWorkload("tests/run/placed/divided_workloads.py:reads", {}, Degrees(data=2)))
+        run_divided(DividedWorkload("tests/run/placed/divided_workloads.py:reads", {}, degrees=Degrees(data=2)))
 
 
 def test_adam_keeps_its_numbers_in_tensors_unless_the_program_chooses_how_it_runs() -> None:
@@ -156,7 +156,7 @@ def test_adam_keeps_its_numbers_in_tensors_unless_the_program_chooses_how_it_run
 
 @pytest.mark.parametrize("mean", [False, True])
 def test_micro_batches_of_one_process_are_averaged_in_order(mean: bool) -> None:
-    divided = DividedWorkload(TARGET, {"mean": mean}, Degrees(micro_batches=4), steps=STEPS)
+    divided = DividedWorkload(TARGET, {"mean": mean}, degrees=Degrees(micro_batches=4), steps=STEPS)
     step = divided.build()
     whole = tensortide.capture(step)
     ranks = per_rank(whole, divided.degrees)
@@ -205,7 +205,7 @@ def test_ranks_are_combined_in_their_order() -> None:
 
 
 def test_what_does_not_run_is_refused() -> None:
-    step = DividedWorkload(TARGET, {}, Degrees()).build()
+    step = DividedWorkload(TARGET, {}, degrees=Degrees()).build()
     whole = tensortide.capture(step)
     with pytest.raises(RunError, match="sharded parameters do not"):
         RankProgram(step, whole, per_rank(whole, Degrees(data=2, zero=1)), 0)

@@ -17,7 +17,8 @@ from tensortide.plans.lanes import check_lanes
 from tensortide.run.placed.groups import Groups, groups_of
 from tensortide.run.placed.in_order import ReplicasInOrder
 from tensortide.run.placed.lane import LaneProgram
-from tensortide.run.placed.placed_run import MeasuredPlacement, PlacedWorkload, RunnableStep, check_placed, run_placed
+from tensortide.run.placed.placed_run import MeasuredPlacement, RunnableStep, check_placed, run_placed
+from tensortide.run.placed.seeded import SeededWorkload
 from tests.placements.graphs.steps import cluster
 from tests.run.placed import divided_workloads, workloads
 from tests.run.placed.divided_workloads import in_order, layers
@@ -78,7 +79,7 @@ def on_groups(target: str, data: int, size: int = 1, **options: object) -> Place
 
 
 def run(found: PlacedStep, target: str, steps: int = 2, **settings: object) -> MeasuredPlacement:
-    workload = PlacedWorkload(target, settings, steps)  # type: ignore[arg-type]
+    workload = SeededWorkload(target, settings, steps)  # type: ignore[arg-type]
     return run_placed(workload, RunnableStep.of(found))
 
 

@@ -12,7 +12,8 @@ import tensortide
 from tensortide.parallelism import Degrees
 from tensortide.run.placed.divided import DividedWorkload, run_divided
 from tensortide.run.placed.held_numbers import HeldNumbers
-from tensortide.run.placed.placed_run import PlacedWorkload, RunnableStep, run_placed
+from tensortide.run.placed.placed_run import RunnableStep, run_placed
+from tensortide.run.placed.seeded import SeededWorkload
 from tests.run.placed.workloads import placement
 
 TARGET = f"{__file__}:warmed_up"
@@ -62,13 +63,13 @@ def test_sizes_and_other_ops_are_left_as_they_are() -> None:
 @pytest.mark.slow
 def test_a_placed_run_of_a_step_with_a_schedule_is_bit_identical() -> None:
     found = placement(tensortide.capture(TARGET), 2)
-    ran = run_placed(PlacedWorkload(TARGET, {}, 3), RunnableStep.of(found))
+    ran = run_placed(SeededWorkload(TARGET, {}, 3), RunnableStep.of(found))
     assert ran.verified
     assert [*ran.alone.held.values()] == [(-1.0, -1.5)]
 
 
 @pytest.mark.slow
 def test_a_divided_run_of_a_step_with_a_schedule_has_the_losses_of_one_process() -> None:
-    ran = run_divided(DividedWorkload(TARGET, {}, Degrees(data=2), steps=3))
+    ran = run_divided(DividedWorkload(TARGET, {}, degrees=Degrees(data=2), steps=3))
     assert ran.losses == pytest.approx(ran.alone, rel=1e-5)
     assert [*ran.held.values()] == [(-1.0, -1.5)]

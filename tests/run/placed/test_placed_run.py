@@ -23,12 +23,12 @@ from tensortide.run.placed.placed_run import (
     AloneRun,
     LaneRun,
     MeasuredPlacement,
-    PlacedWorkload,
     RunnableStep,
     check_placed,
     run_placed,
 )
 from tensortide.run.placed.processes import PATIENCE_S, check_ranks, run_ranks
+from tensortide.run.placed.seeded import SeededWorkload
 from tensortide.timelines.events import Kind
 from tests.graphs import Builder
 from tests.run.placed import workloads
@@ -41,7 +41,7 @@ TARGET = f"{workloads.__file__}:residual"
 @pytest.mark.parametrize(("ranks", "micro_batches"), [(2, 1), (4, 1), (2, 3)])
 def test_losses_state_and_bytes_are_those_of_one_process_and_of_the_plan(ranks: int, micro_batches: int) -> None:
     found = placement(tensortide.capture(TARGET), ranks, micro_batches)
-    ran = run_placed(PlacedWorkload(TARGET, {}, 2), RunnableStep.of(found))
+    ran = run_placed(SeededWorkload(TARGET, {}, 2), RunnableStep.of(found))
     assert ran.verified
     assert len(ran.losses) == 2
     assert len({loss for step in ran.losses for loss in step}) == 2
@@ -68,7 +68,7 @@ SHARDS = (Shard("1.up", "output", 2), Shard("2", "batch", 2), Shard("3.down", "r
 def test_shards_run_to_the_losses_of_one_process_within_the_tolerance(ranks: int, micro_batches: int) -> None:
     found = placement(tensortide.capture(TARGET), ranks, micro_batches, SHARDS)
     made = found.ready
-    ran = run_placed(PlacedWorkload(TARGET, {}, 3), RunnableStep.of(found))
+    ran = run_placed(SeededWorkload(TARGET, {}, 3), RunnableStep.of(found))
     assert ran.verified
     assert len({loss for step in ran.alone.losses for loss in step}) == 3
     assert ran.furthest < ran.step.tolerance == 1e-5
@@ -92,7 +92,7 @@ def test_an_update_of_shards_that_goes_wrong_is_seen() -> None:
     pieces = dict(found.ready.sharded.pieces)
     one, other = (("1.up.weight.shard0", Role.PARAMETER), ("1.up.weight.shard1", Role.PARAMETER))
     pieces[one], pieces[other] = pieces[other], pieces[one]
-    ran = run_placed(PlacedWorkload(TARGET, {}, 2), dataclasses.replace(RunnableStep.of(found), pieces=pieces))
+    ran = run_placed(SeededWorkload(TARGET, {}, 2), dataclasses.replace(RunnableStep.of(found), pieces=pieces))
     assert not ran.agrees
     assert ran.furthest > 1e-3
 
@@ -124,7 +124,7 @@ def test_random_ops_that_share_a_device_draw_what_one_process_draws() -> None:
     found = placed(prepared, [int(name == "4") for name in names])
     assert set(found.device_of.values()) == {"gpu0", "gpu1"}
     check_placed(found.ready.graph, 2, keep_random=True)
-    ran = run_placed(PlacedWorkload(target, {}), RunnableStep.of(found))
+    ran = run_placed(SeededWorkload(target, {}), RunnableStep.of(found))
     assert ran.verified
     assert len({loss for step in ran.losses for loss in step}) == 3
 
@@ -135,7 +135,7 @@ def test_a_step_that_fails_in_a_rank_is_one_message_and_leaves_no_process() -> N
     other = f"{__file__}:failing"
     began = time.monotonic()
     with pytest.raises(RunError, match=r"^rank \d of 2: a step of .*failing failed: OSError: the disk is full$"):
-        run_placed(PlacedWorkload(other, {}), RunnableStep.of(found))
+        run_placed(SeededWorkload(other, {}), RunnableStep.of(found))
     assert time.monotonic() - began < PATIENCE_S
     assert multiprocessing.active_children() == []
 
@@ -230,7 +230,7 @@ def doctored() -> MeasuredPlacement:
     ]
     alone = AloneRun([[2.0, 3.0]], {(0, given): "aa"})
     step = RunnableStep(graph, Plan(graph.index.digest, lanes), 2)
-    return MeasuredPlacement(PlacedWorkload("mlp", {}, 1), step, runs, alone)
+    return MeasuredPlacement(SeededWorkload("mlp", {}, 1), step, runs, alone)
 
 
 def test_the_loss_is_the_first_number_that_the_step_returns() -> None:

@@ -29,7 +29,7 @@ THREADS = Where(workers=2, kind="threads")
 
 
 def tasks(names: tuple[str, ...] = ("best", "genetic"), seeds: int = 2) -> list[Task]:
-    return [Task("mnist", SUBJECT, one, 150, seed) for one in contenders(names) for seed in range(seeds)]
+    return [Task("mnist", SUBJECT.problem, one, 150, seed) for one in contenders(names) for seed in range(seeds)]
 
 
 def test_every_algorithm_has_a_line_with_all_seeds() -> None:
@@ -72,7 +72,7 @@ def test_configurations_that_differ_have_a_line_each(tmp_path: Path) -> None:
     other = written("2.json", mutation_rate=0.5, mutation_sharding_rate=0)
     limited = written("3.json", device_memory_utilization=0.5, mutation_sharding_rate=0)
     asked = PlaceCompareRequest(problems=(one, other, one, limited), seeds=1, budget=20)
-    found = [(task.problem, task.contender.label) for task in asked.tasks()]
+    found = [(task.name, task.contender.label) for task in asked.tasks()]
     assert [label for _, label in found] == ["genetic sharing_rate=0.25", "genetic sharing_rate=0", "genetic"]
     assert found[0][0] == found[1][0] != found[2][0]
     assert found[2][0].endswith("(" + limited + ")")
@@ -81,7 +81,7 @@ def test_configurations_that_differ_have_a_line_each(tmp_path: Path) -> None:
 
 def test_searches_of_what_does_not_fit_have_no_gap() -> None:
     subject = replace(SUBJECT, settings=replace(SUBJECT.settings, batch_size=40960))
-    line, *_ = compare([Task("mnist", subject, contenders(["random"])[0], 20, 0)], THREADS)
+    line, *_ = compare([Task("mnist", subject.problem, contenders(["random"])[0], 20, 0)], THREADS)
     assert (line.outcomes[0].fits, line.gap_share) == (False, None)
     assert document([line]).subtitle == ("1 seed each, 20 placements",)
 

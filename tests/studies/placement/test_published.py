@@ -9,7 +9,7 @@ import pytest
 from tensortide.errors import NothingFits
 from tensortide.placements import NetProblem
 from tensortide.placements.search import algorithm
-from tensortide.studies.placement.placed_net import NetSubject, place
+from tensortide.studies.placement.placed_net import NetSubject
 from tests.placements.cases import PUBLISHED, cluster, net
 
 SETTINGS = replace(PUBLISHED, memory_penalization_factor=1.0)
@@ -53,7 +53,7 @@ def test_all_placements_of_mnist_have_no_better_one_than_the_search_finds() -> N
 def test_the_placement_is_by_layer_whatever_the_groups_and_the_devices_allowed() -> None:
     subject = NetSubject(net("alex_v2"), cluster("malvik-4gpu-reduced-alexnet"), SETTINGS, (2, 4), "coarsen:6")
     best = algorithm("best")
-    placed = place(subject, best, lambda each: best.search(each, 500, threads=2))
+    placed = subject.placed(best, best.search(subject.problem, 500, threads=2))
     assert set(placed.assignment.values()) <= {2, 4}
     assert placed.run.score == pytest.approx(placed.found.score_ms)
     assert len(placed.placement) == 15
@@ -63,4 +63,4 @@ def test_a_layer_that_no_device_holds_is_named() -> None:
     small = replace(SETTINGS, device_memory_utilization=0.01)
     subject = NetSubject(net("alex_v2"), cluster("malvik-4gpu-reduced-alexnet"), small, (1, 2, 3, 4))
     with pytest.raises(NothingFits, match=r"'fc6' .* needs [\d,]+ bytes for its weights"):
-        place(subject, algorithm("best"), lambda each: algorithm("best").search(each, 100))
+        algorithm("best").search(subject.problem, 100)

@@ -95,7 +95,7 @@ def test_shards_are_trained_where_real_batches_are_measured(tmp_path: Path) -> N
 def test_searches_that_share_are_compared_and_kept(tmp_path: Path, shared: tuple[ConfiguredRun, Path]) -> None:
     subject = shared[0].placed.subject
     tasks = [
-        Task("alexnet", subject, one, 400, 0)
+        Task("alexnet", subject.problem, one, 400, 0)
         for one in contenders(["genetic"], ["population=50", "sharing_rate=0,0.5"])
     ]
     alone, sharing = compare(tasks, saved=tmp_path / "runs.jsonl")

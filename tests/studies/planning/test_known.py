@@ -10,7 +10,7 @@ from tensortide import capture
 from tensortide.graph.model import Graph
 from tensortide.plans.remat.schedule import recorded
 from tensortide.plans.under_budget.sequence import Evaluated, evaluate
-from tensortide.studies.planning.known import as_recorded, per_block
+from tensortide.studies.planning.known import as_recorded, in_recorded_order, per_block, static
 from tensortide.studies.planning.problem import Problem
 
 
@@ -67,3 +67,17 @@ def test_counters_of_batches_are_not_counted_twice() -> None:
     repeated = {graph[op].name for op in again if again.count(op) > 1}
     assert "aten.native_batch_norm.default" in repeated or any("batch_norm" in name for name in repeated)
     assert not any(name.startswith("aten.add_") for name in repeated)
+
+
+def test_static_plans_of_a_captured_step_run_its_ops_in_recorded_order() -> None:
+    graph = step_of(wrap=False)
+    device = graph.index.main_device
+    problem = Problem(recording=recorded(graph, [1] * len(graph)), device=device, budget_bytes=1 << 40)
+    chen = [known for known in static(problem) if known.name.startswith("Chen greedy") and known.sequence]
+    peaks = [evaluate(problem.instance, problem.tables, known.sequence or [], free=False).peak_bytes for known in chen]
+    assert len(chen) > 2
+    assert min(peaks) < problem.recorded_peak_bytes
+
+
+def test_first_runs_that_come_early_are_put_off() -> None:
+    assert in_recorded_order([0, 2, 1, 0, 4, 3, 4]) == [0, 1, 2, 0, 3, 4, 4]

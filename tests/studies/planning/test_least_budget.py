@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+import tensortide
 from tensortide import plan
 from tensortide.studies.remat.linear import linear_network
 from tests.marks import some_slow
@@ -19,3 +20,12 @@ def test_where_there_is_no_plan_the_budget_that_is_named_is_enough(layers: int) 
     fits = plan(step, none.enough_bytes, effort=0.01)
     assert fits.status == "fits"
     assert fits.enough_bytes is None
+
+
+def test_the_budget_that_is_named_is_no_more_than_a_static_plan_takes() -> None:
+    step = tensortide.open("mlp").graph
+    none, static = plan(step, 2, effort=0, work_limit=1e6), plan(step, "85%", effort=0, work_limit=1e6)
+    assert static.source == "checkpoint last"
+    assert none.enough_bytes is not None
+    assert static.peak_bytes is not None
+    assert none.enough_bytes <= static.peak_bytes

@@ -8,13 +8,14 @@ import time
 import pytest
 
 from tensortide import plan
-from tensortide.errors import PlanError
+from tensortide.errors import PlanError, RequestError
 from tensortide.graph.model import Role
 from tensortide.plans.instance import instance
 from tensortide.plans.model import Compute, Copy, Evict, Fetch, Offload, Plan
 from tensortide.plans.under_budget.idle import idle_intervals
 from tensortide.plans.under_budget.tables import tables
 from tensortide.studies.planning.pins import pinned
+from tensortide.studies.remat.linear import linear_network
 from tests.plans.dags import random_dag
 from tests.studies.planning.test_monotone import HOST, peak, step
 
@@ -88,3 +89,9 @@ def test_ops_of_no_time_among_others_are_planned() -> None:
     whole = int(idle_intervals(problem, tables(problem)).need.max())
     found = plan(graph, whole, durations_ns=durations)
     assert found.step_ns == sum(durations)
+
+
+@pytest.mark.parametrize("effort", [-1, float("nan"), "much"])
+def test_what_is_no_effort_is_said(effort: float) -> None:
+    with pytest.raises(RequestError, match="effort is a number of millions of ops, 0 or more, not"):
+        plan(linear_network(8), "80%", effort=effort)

@@ -126,7 +126,7 @@ def test_the_options_are_arguments_of_plan(step: str, tmp_path: Path) -> None:
     graph, path = load(step), tmp_path / "order.json"
     save_plan(in_order(graph, range(len(graph)), "cpu"), path)
     how = PlannerRequest(no_recompute=True, against=(path,), pin=("*",), order="free").of(graph)
-    assert (how["recompute"], how["order"], how["time_limit_s"], how["work_limit"]) == (False, "free", 60.0, None)
+    assert (how["recompute"], how["order"], how["time_limit_s"], how["work_limit"]) == (False, "free", None, None)
     assert [*how["known"]] == [str(path)]
     assert how["pinned"] == set(range(len(graph.storages)))
     assert PlannerRequest(work_limit=10).of(graph)["time_limit_s"] is None

@@ -15,9 +15,10 @@ from tensortide.parallelism.closed import Configuration
 from tensortide.recorder import resolver
 from tensortide.studies.scale import Captured, DegreeRequest, Problem, Scale, scale
 from tensortide.studies.scale.captured import samples_of, tokens_of
-from tensortide.timelines.machines import machines, step_on
+from tensortide.timelines.machines import step_on
 from tensortide.timing import device
 from tensortide.timing.collectives import Nodes, nodes_of, predict_collective
+from tensortide.timing.collectives.nodes import nodes_called
 from tests.graphs import stored
 
 A100 = "A100-SXM-80GB"
@@ -56,7 +57,7 @@ def total(one: Configuration) -> float:
 
 
 def test_one_device_and_one_micro_batch_is_the_prediction_of_a_single_device() -> None:
-    alone = step_on(graph(), machines(A100), resolver=resolver).step_time
+    alone = step_on(graph(), nodes_called(A100), resolver=resolver).step_time
     found = step().predict(plain(), node(1))
     assert found.time.time_ns == alone.time_ns
     assert found.time.low_ns == pytest.approx(alone.low_ns)

@@ -103,7 +103,7 @@ def test_what_is_refused_has_its_quotient_or_its_bytes() -> None:
     large = Configuration(batch=64, data=16)
     assert reasons[large].startswith("needs ")
     assert reasons[large].endswith("a device has 8.00 GiB for it")
-    assert "layers of a chunk: layers / (pipeline * chunks) = 24/16" in reasons[Configuration(batch=64, pipeline=16)]
+    assert not any("layers of a chunk" in reason for reason in reasons.values()), "24 layers are 16 uneven stages"
 
 
 def test_nothing_fits_is_a_verdict_with_the_least_memory() -> None:
@@ -176,7 +176,7 @@ def test_a_resized_cluster_has_part_of_a_node_or_whole_nodes() -> None:
 
 
 def test_the_document_has_parts_that_add_up_and_all_refused() -> None:
-    found = searched(price=2)
+    found = searched(price=2, memory_bytes=16 * 2**30)
     flops = SHAPE.flops(64) / 312e12
     made = document(found)["scale"]
     best = found.best

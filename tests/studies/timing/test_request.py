@@ -27,7 +27,7 @@ def test_times_are_predicted_written_and_shown(graph: Path, tmp_path: Path) -> N
     assert isinstance(found, TimedStep)
     assert found.durations.ns == estimate(load(graph), device("T4")).ns == load_durations(file).ns
     assert found.wrote == (file,)
-    assert [one.machines.device.name for one in found.predicted] == ["T4"]
+    assert [one.nodes.device.name for one in found.predicted] == ["T4"]
     assert [section.key for section in found.document().sections] == ["machines", "time"]
     assert "small.tide" in repr(found)  # it shows itself
 

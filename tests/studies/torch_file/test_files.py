@@ -39,7 +39,7 @@ FIVE: dict[str, tuple[float, dict[str, Any]]] = {
 }
 WIDE = ("resnet",)
 """Convolutions for which oneDNN has larger workspaces on CPUs without AVX-512: 18 % of the peak of this step."""
-ODD = ("oddities", "mixed", "two_models")
+ODD = ("oddities", "mixed", "mixed_shared", "two_models")
 
 
 def assert_runs_as_said(name: str, form: Form, folder: Path, settings: dict[str, Any] | None = None) -> None:
@@ -98,11 +98,36 @@ def test_a_module_that_runs_several_times_in_a_row_is_checkpointed() -> None:
     assert [*found.best.choice.checkpoints] == ["0"]
 
 
+def test_autocast_s_casts_of_parameters_are_no_other_computation() -> None:
+    found = made("mixed_shared", 0.7, json.dumps({"times": 3}))
+    assert found.best is not None
+    assert not found.refused
+
+
 @pytest.mark.slow
 def test_a_module_that_runs_several_times_in_a_row_runs_as_said(tmp_path: Path) -> None:
     found = made("shared", 0.65)
     assert found.best is not None
     assert_runs_as_said("shared", found.best, tmp_path)
+
+
+def test_modules_of_a_sequential_are_checkpointed_in_rows() -> None:
+    found = made("perceptron", 0.7)
+    assert found.best is not None
+    assert any(each.ends for each in found.best.choice.checkpoints.values())
+    assert not found.refused
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("form", ["checkpoints", "selective checkpoints"])
+def test_rows_of_a_sequential_run_as_said(form: str, tmp_path: Path) -> None:
+    assert_runs_as_said("perceptron", forms(made("perceptron", 0.7))[form], tmp_path)
+
+
+def test_rows_are_those_of_pytorch_s_sequential_alone() -> None:
+    found = made("renamed", 0.8)
+    assert all(form.peak_bytes is not None for form in found.forms)
+    assert not any(each.ends for form in found.forms for each in form.choice.checkpoints.values())
 
 
 def test_a_file_of_a_smaller_budget_is_found_for_a_larger_one_though_more_was_predicted() -> None:

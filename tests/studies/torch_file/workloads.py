@@ -111,6 +111,21 @@ def mixed(batch: int = 512, layers: int = 4) -> Step:
     return training(model, forward)
 
 
+def mixed_shared(batch: int = 512, times: int = 4) -> Step:
+    """One block several times under autocast, which casts its parameters once in a forward pass."""
+    block, act, x = Block(), nn.Tanh(), torch.randn(batch, WIDTH)
+    model = nn.ModuleList([block, act])
+
+    def forward() -> Tensor:
+        value = x
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            for _ in range(times):
+                value = act(block(value))
+        return value.float().square().mean()
+
+    return training(model, forward)
+
+
 def two_models(batch: int = 512, layers: int = 3) -> Step:
     """Two models, each reached by the name of its variable."""
     first, second, x = Tower(layers), Tower(layers), torch.randn(batch, WIDTH)
@@ -168,6 +183,26 @@ def shared(batch: int = 512, times: int = 5) -> Step:
     block, x = Block(), torch.randn(batch, WIDTH)
     model = nn.Sequential(*[block] * times)
     return training(model, lambda: model(x).square().mean())
+
+
+class Twofold:
+    """Holder of a class of the name that PyTorch's has, whose forward pass is another."""
+
+    class Sequential(nn.Sequential):
+        def forward(self, value: Tensor) -> Tensor:
+            for module in reversed(self):
+                value = module(value)
+            return value
+
+
+def perceptron(batch: int = 512, layers: int = 5, kind: type[nn.Sequential] = nn.Sequential) -> Step:
+    """A row of layers without blocks, one of them in place."""
+    row = [layer for _ in range(layers) for layer in (nn.Linear(WIDTH, WIDTH), nn.ReLU(inplace=True), nn.Dropout(0.1))]
+    model, x = kind(*row), torch.randn(batch, WIDTH)
+    return training(model, lambda: model(x).square().mean())
+
+
+renamed = functools.partial(perceptron, layers=3, kind=Twofold.Sequential)
 
 
 def two_losses(batch: int = 512, layers: int = 3) -> Step:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 import math
-import string
+import re
+import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -16,6 +18,7 @@ from tensortide.expr import Size
 from tensortide.graph.model import Tensor
 
 ELLIPSIS = "..."
+_TERM = re.compile(r"[^\W\d_]*(\.\.\.)?[^\W\d_]*")
 _LEFT_TO_RIGHT = "order: operands from left to right"
 
 
@@ -37,15 +40,16 @@ def einsum(operands: str = "", *, bias: str = "", squeezed: bool = False) -> Rul
     def work(op: OpCall) -> Cost | None:
         """Operands two by two, along the path given: indices of one operand alone are summed before."""
         tensors = [op.operand(name) for name in operands.split()] or op.tensors("tensors") or op.inputs
-        read = _operands(str(op.arg("equation", "")).replace(" ", ""), tensors)
-        if read is None:
+        try:
+            terms, result = indices(str(op.arg("equation", "")), [len(tensor.shape) for tensor in tensors])
+        except ValueError:
             return None
-        parts, kept = read
+        parts, kept = [*map(_sized, terms, tensors)], frozenset(result)
         if squeezed:
             parts = [Operand({i: n for i, n in part.sizes.items() if i in kept or not _is_one(n)}) for part in parts]
         path = op.arg("path", ())
         macs, adds = _contracted(parts, kept, path if len(path) == 2 * len(tensors) - 2 else ())
-        op.let(indices=len({index for part in read[0] for index in part.sizes}))
+        op.let(indices=len(set("".join(terms))))
         cost = product(op, macs, adds + (op.out.numel if bias and op.has(bias) else 0))
         return cost if len(tensors) < 3 or path else cost + Cost(exact=False, reason=_LEFT_TO_RIGHT)
 
@@ -90,26 +94,35 @@ def _wider(one: int, other: int) -> int:
     return other if _is_one(one) or (one == 1 != other) else one
 
 
-def _operands(equation: str, tensors: Sequence[Tensor]) -> tuple[list[Operand], frozenset[str]] | None:
-    """The dimensions of each operand, and the indices of the result; None for an equation that does not fit."""
-    left, arrow, right = equation.partition("->")
+def indices(equation: str, ranks: Sequence[int | None]) -> tuple[list[str], str]:
+    """Return the indices of operands of these ranks (None: as many as are named) and of their result, a letter each.
+    Dimensions in place of an ellipsis have other letters, Greek ones, the same at the same distance from the last.
+
+    Raises ValueError for what is no equation, and for one that does not fit.
+    """
+    left, arrow, result = equation.replace(" ", "").partition("->")
     terms = left.split(",")
-    if len(terms) != len(tensors):
-        return None
-    broadcast = [*map(chr, range(0x391, 0x3C9))]  # of the dimensions in place of an ellipsis
-    found, uses = [], ""
-    most = 0
-    for term, tensor in zip(terms, tensors, strict=True):
-        missing = len(tensor.shape) - len(term.replace(ELLIPSIS, ""))
-        if missing < 0 or (missing and ELLIPSIS not in term) or missing > len(broadcast):
-            return None
-        most = max(most, missing)
-        letters = term.replace(ELLIPSIS, "".join(broadcast[:missing][::-1]))
-        sizes: dict[str, int] = {}
-        for letter, size in zip(letters, tensor.shape, strict=True):
-            sizes[letter] = _wider(size, sizes.get(letter, 1))
-        found.append(Operand(sizes))
-        uses += term.replace(ELLIPSIS, "")
-    named = right.replace(ELLIPSIS, "") if arrow else "".join(c for c in string.ascii_letters if uses.count(c) == 1)
-    spread = broadcast[:most] if not arrow or ELLIPSIS in right else []
-    return found, frozenset(named) | frozenset(spread)
+    if not all(_TERM.fullmatch(term) for term in (*terms, result)):
+        raise ValueError(f"the equation {equation[:80]!r}")
+    if len(terms) != len(ranks):
+        raise ValueError(f"{len(ranks)} operands and the equation {equation[:80]!r}")
+    extra = []
+    for term, rank in zip(terms, ranks, strict=True):
+        extra.append(0 if rank is None else rank - len(term.replace(ELLIPSIS, "")))
+        if extra[-1] < 0 or (extra[-1] and ELLIPSIS not in term):
+            raise ValueError(f"{rank} dimensions and the indices {term!r}")
+    others = (letter for letter in map(chr, range(0x3B1, sys.maxunicode)) if letter not in equation)
+    spread = "".join(itertools.islice(others, max(extra)))
+    named = "".join(terms).replace(ELLIPSIS, "")
+    if not arrow:
+        result = ELLIPSIS + "".join(sorted(letter for letter in named if named.count(letter) == 1))
+    filled = [term.replace(ELLIPSIS, spread[len(spread) - more :]) for term, more in zip(terms, extra, strict=True)]
+    return filled, result.replace(ELLIPSIS, spread)
+
+
+def _sized(term: str, tensor: Tensor) -> Operand:
+    """The dimensions of an operand; an index that it has twice is its diagonal."""
+    sizes: dict[str, int] = {}
+    for letter, size in zip(term, tensor.shape, strict=True):
+        sizes[letter] = _wider(size, sizes.get(letter, 1))
+    return Operand(sizes)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -13,7 +14,6 @@ from tensortide.graph import GraphBuilder, Handle, Out, Phase
 from tensortide.graph.handles import Given
 from tensortide.graph.model import Const, Graph, Named, Role
 from tensortide.importers.exported import control
-from tensortide.importers.exported.effects import without_tokens
 from tensortide.importers.exported.memory import bases, offsets, writes
 from tensortide.importers.exported.program import Arg, Block, End, Node, Program, Ref, Type, refs
 from tensortide.importers.exported.vmap import Vmaps, hoisted
@@ -38,7 +38,7 @@ def graph_of(program: Program) -> Graph:
 
 
 class Building:
-    """A Graph that is built; ``b`` is its builder."""
+    """A Graph that is built; ``b`` is its builder, ``block`` the nodes that it is at."""
 
     def __init__(self, program: Program) -> None:
         self.program = program
@@ -48,6 +48,7 @@ class Building:
         self.named: list[Named] = []
         self.offsets: dict[int, int] = {}
         """Where tensors begin in their storages, in elements, if not at the start."""
+        self.block = program.body
         self.place = ""
         self._depth = 0
 
@@ -112,6 +113,7 @@ class Building:
         """Append the ops of ``block`` to those before it and return its tensors; nodes named in ``late`` are of the
         backward pass."""
         vmaps = Vmaps(self)
+        around, self.block = self.block, block
         for node in hoisted(list(without_tokens(block.nodes))):
             with contextlib.ExitStack() as stack:
                 self.place = f"{node.name} ({node.op}): "
@@ -126,6 +128,7 @@ class Building:
                 inner = control.expand(self, node, values) if inner is None else inner
                 made = self._op(node, block.types, values) if inner is None else inner
             values.update({name: handle for name, handle in zip(node.outputs, made, strict=False) if name and handle})
+        self.block = around
         return values
 
     def _op(self, node: Node, types: Mapping[str, Type], values: Mapping[str, Handle]) -> Sequence[Handle | None]:
@@ -203,3 +206,23 @@ def _backward(program: Program) -> frozenset[str]:
         else:
             needed.update(name for _, value in node.arguments for name in refs(value))
     return frozenset(late)
+
+
+_WITH_EFFECTS = "higher_order.with_effects"
+
+
+def without_tokens(nodes: Iterable[Node]) -> Iterator[Node]:
+    """Yield ``nodes`` with ``with_effects(token, op, ...)``, which returns a token and what ``op`` does, as calls of
+    ``op``. Raises GraphError for one that names no op."""
+    for node in nodes:
+        if node.op.partition(".default")[0] != _WITH_EFFECTS:
+            yield node
+            continue
+        called = node.arguments[1][1] if len(node.arguments) > 1 else None
+        op = called.value if isinstance(called, Const) else called
+        if not isinstance(op, str):
+            raise GraphError(f"{node.name} ({node.op}): it names no op")
+        yield replace(
+            node, op=op.removeprefix("torch.ops."), arguments=node.arguments[2:], outputs=node.outputs[1:],
+            positional=max(node.positional - 2, 0),
+        )  # fmt: skip

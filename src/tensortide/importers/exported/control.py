@@ -10,6 +10,7 @@ from tensortide.errors import GraphError
 from tensortide.graph import Handle, Out
 from tensortide.graph.handles import Given
 from tensortide.importers.exported.program import Arg, Block, Node, Ref, blocks
+from tensortide.importers.exported.trips import trips_of
 
 if TYPE_CHECKING:
     from tensortide.importers.exported.build import Building
@@ -55,55 +56,50 @@ def _cond(to: Building, node: Node, values: Values) -> Made:
 
 
 def _while_loop(to: Building, node: Node, values: Values) -> Made:
-    """Condition and body, as often as data decide."""
-    after, _ = _after_block(node)
+    """Condition and body, as often as a counter says, or data decide."""
     condition, body = blocks(tuple(value for _, value in node.arguments))[:2]
-    carried, extra = ([*map(_handle(to, values), _listed(part))] for part in (*after, (), ())[:2])
-    with to.b.loop(node.name, None) as carry:
-        reads = _entered(to, carried)
-        to.run(condition, [*reads, *extra])
-        following = to.run(body, [*reads, *extra])
-        _carry(carry, reads, following)
-    return following
+    carried, extra = (_listed(part) for part in (*_after_block(node)[0], (), ())[:2])
+    trips = trips_of(to.block, condition, body, len(carried), (*carried, *extra))
+    return _looped(to, node, (condition, body), *_parts(to, node, values, 2), trips=trips)
 
 
 def _scan(to: Building, node: Node, values: Values) -> Made:
     """The body for each row of what is scanned; further results are stacked."""
-    after, body = _after_block(node)
-    initial, scanned, *rest = (_listed(part) for part in (*after, ())[:3])
-    extra = [item for part in rest for item in part]
-    handle = _handle(to, values)
-    carried, rows, others = ([*map(handle, part)] for part in (initial, scanned, extra))
-    count = _length(rows)
-    stacks = _stacks(to, body, len(carried), count)
-    with to.b.loop(node.name, count) as carry:
-        reads = _entered(to, carried)
-        results = to.run(body, [*reads, *map(_row(to), rows), *others])
-        _carry(carry, reads, results)
-        _store(to, stacks, results[len(carried) :])
-    return [*(results if count else carried)[: len(carried)], *stacks]
+    carried, rows, extra = _parts(to, node, values, 3)
+    return _looped(to, node, (_after_block(node)[1],), carried, extra, rows)
 
 
 def _map(to: Building, node: Node, values: Values) -> Made:
     """The body for each row; its results are stacked."""
-    return _by_row(to, node, values, lambda rows: [*map(_row(to), rows)], 0)
+    rows, extra = _parts(to, node, values, 2)
+    return _looped(to, node, (_after_block(node)[1],), [], extra, rows)
 
 
 def _associative_scan(to: Building, node: Node, values: Values) -> Made:
     """One row fewer combinations of two rows than there are, as an order without extra work has them."""
-    return _by_row(to, node, values, lambda rows: [*map(_row(to), rows), *map(_row(to), rows)], 1)
+    rows, extra = _parts(to, node, values, 2)
+    return _looped(to, node, (_after_block(node)[1],), [], extra, rows, each=2)
 
 
-def _by_row(
-    to: Building, node: Node, values: Values, read: Callable[[Sequence[Handle | None]], Made], fewer: int
-) -> Made:
-    after, body = _after_block(node)
-    rows, extra = ([*map(_handle(to, values), _listed(part))] for part in (*after, (), ())[:2])
-    count = _length(rows)
-    stacks = _stacks(to, body, 0, count)
-    with to.b.loop(node.name, max(count - fewer, 0)):
-        _store(to, stacks, to.run(body, [*read(rows), *extra]))
-    return stacks
+def _looped(
+    to: Building, node: Node, bodies: Sequence[Block], carried: Made, extra: Made, rows: Made | None = None,
+    *, trips: int | None = None, each: int = 1,
+) -> Made:  # fmt: skip
+    """Append a loop of ``bodies``, of which the last returns what is carried next, then rows to be stacked. They take
+    what is carried, the ``rows`` of a trip (or of two, ``each``, in as many trips as there are pairs), and more."""
+    trips = trips if rows is None else _length(rows)
+    stacks = [] if rows is None or trips is None else _stacks(to, bodies[-1], len(carried), trips)
+    results = carried
+    with to.b.loop(node.name, trips if trips is None else max(trips - each + 1, 0)) as carry:
+        reads = _entered(to, carried)
+        taken = [row for _ in range(each) for row in map(_row(to), rows or ())]
+        for body in bodies:
+            results = to.run(body, [*reads, *taken, *extra])
+        for before, after in zip(reads, results, strict=False):
+            if before is not None and after is not None:
+                carry(before, after)
+        _store(to, stacks, results[len(carried) :])
+    return [*(carried if trips == 0 else results[: len(carried)]), *stacks]
 
 
 def _functionalized(to: Building, node: Node, values: Values) -> Sequence[Handle | None]:
@@ -161,6 +157,12 @@ def _handle(to: Building, values: Values) -> Callable[[Arg], Handle | None]:
     return lambda value: to.tensor(value.name, values) if isinstance(value, Ref) else None
 
 
+def _parts(to: Building, node: Node, values: Values, count: int) -> list[Made]:
+    """The first lists of values behind the blocks of a node."""
+    handle = _handle(to, values)
+    return [[*map(handle, _listed(part))] for part in (*_after_block(node)[0], *[()] * count)[:count]]
+
+
 def _operands(to: Building, given: Sequence[Arg], values: Values) -> list[Handle | None]:
     """Values that a block takes, lists of them taken apart."""
     flat = [item for value in given for item in (value if isinstance(value, tuple) else (value,))]
@@ -197,14 +199,6 @@ def _entered(to: Building, carried: Sequence[Handle | None]) -> list[Handle | No
 
 def _same(handle: Handle) -> Out:
     return Out(handle.shape, handle.dtype, view_of=handle)
-
-
-def _carry(
-    carry: Callable[[Handle, Handle], None], reads: Sequence[Handle | None], following: Sequence[Handle | None]
-) -> None:
-    for before, after in zip(reads, following, strict=False):
-        if before is not None and after is not None:
-            carry(before, after)
 
 
 def _stacks(to: Building, body: Block, first: int, count: int) -> Made:

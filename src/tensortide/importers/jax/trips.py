@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 
 from tensortide.dtypes import Kind, is_float, kind_of
 from tensortide.importers.jax.program import Carry, Cell, Node, Step
-from tensortide.importers.symbols import steps_until
+from tensortide.importers.trips import NOTHING, Counting, steps_until
 
 LONGEST = 100_000
 """Most iterations that are followed one by one."""
@@ -110,22 +110,19 @@ def trip_count(
     are numbers that the program spells out.
     """
     makers = {cell: step for step in [*condition, *body] if isinstance(step, Step) for cell in step.outputs}
-    found = _followed(goes_on, makers, carries, known)
+    counting = _counting(makers, carries, known)
+    found = _followed(goes_on, makers, carries, known, counting)
     if found.why != DATA:
         return found
-    parts = _conjuncts(goes_on, makers)
-    bounds = [_followed(part, makers, carries, known).trips for part in parts] if len(parts) > 1 else []
+    parts = counting.parts(goes_on)
+    bounds = [_followed(part, makers, carries, known, counting).trips for part in parts] if len(parts) > 1 else []
     return found._replace(most=min((bound for bound in bounds if bound is not None), default=0))
 
 
-def _conjuncts(cell: Cell, makers: Mapping[Cell, Step]) -> list[Cell]:
-    step = makers.get(cell)
-    if step is None or step.name != "and":
-        return [cell]
-    return [part for operand in step.inputs for part in _conjuncts(operand, makers)]
-
-
-def _followed(goes_on: Cell, makers: Mapping[Cell, Step], carries: Sequence[Carry], known: Mapping[Cell, Any]) -> Trips:
+def _followed(
+    goes_on: Cell, makers: Mapping[Cell, Step], carries: Sequence[Carry], known: Mapping[Cell, Any],
+    counting: Counting[Cell],
+) -> Trips:  # fmt: skip
     """Follow only what ``goes_on`` depends on, until it is false."""
     by_start = {carry.start: carry for carry in carries}
     needed: list[Step] = []
@@ -163,54 +160,36 @@ def _followed(goes_on: Cell, makers: Mapping[Cell, Step], carries: Sequence[Carr
         if all(now[start] == value for start, value in following.items()):
             return Trips(None, why=ENDLESS)
         now.update(following)
-    count = _counted(goes_on, makers, starts, known)
+    count = _counted(goes_on, counting)
     return Trips(count, why="" if count is not None else LONG)
 
 
-_COMPARED = {"lt": (True, False), "le": (True, True), "gt": (False, False), "ge": (False, True)}
-"""Comparisons: whether the counter rises to its bound, and whether it reaches that."""
-_MIRRORED = {"lt": "gt", "le": "ge", "gt": "lt", "ge": "le"}
+def _counting(makers: Mapping[Cell, Step], carries: Sequence[Carry], known: Mapping[Cell, Any]) -> Counting[Cell]:
+    """Describe a loop's whole numbers as counting reads them."""
+    by_start = {carry.start: carry for carry in carries}
+
+    def made(cell: Cell) -> tuple[str, Sequence[Cell]]:
+        step = makers.get(cell)
+        if step is None:
+            return NOTHING
+        passes = step.name in _PASSES and step.inputs[0].dtype == cell.dtype
+        return "same" if passes else step.name, step.inputs
+
+    def carried(cell: Cell) -> tuple[int | None, Cell] | None:
+        carry = by_start.get(cell)
+        return None if carry is None else (_integer(carry.initial, known), carry.following)
+
+    return Counting(made, lambda cell: _integer(cell, known), carried)
 
 
-def _counted(
-    goes_on: Cell, makers: Mapping[Cell, Step], starts: Mapping[Cell, Carry], known: Mapping[Cell, Any]
-) -> int | None:
+def _counted(goes_on: Cell, counting: Counting[Cell]) -> int | None:
     """Count the steps of a counter that is compared with a constant; None for any other condition."""
-    step = makers.get(_passed_on(goes_on, makers))
-    if step is None or step.name not in _COMPARED:
-        return None
-    name, (counter, bound) = step.name, (_passed_on(each, makers) for each in step.inputs)
-    if counter not in starts:
-        name, counter, bound = _MIRRORED[name], bound, counter
-    limit = _integer(bound, known)
-    if counter not in starts or limit is None:
-        return None
-    start, by = _integer(starts[counter].initial, known), _step_of(counter, starts[counter], makers, known)
-    if start is None or by is None:
-        return None
-    rises, reaches = _COMPARED[name]
-    count = steps_until(limit, start, by, rises=rises, reaches=reaches)
-    end = start + by * (count or 0)
-    return count if _held(end, counter.dtype) == end else None  # else it wraps around and goes on
-
-
-def _step_of(counter: Cell, carry: Carry, makers: Mapping[Cell, Step], known: Mapping[Cell, Any]) -> int | None:
-    """Return what the body adds to a counter."""
-    step = makers.get(_passed_on(carry.following, makers))
-    if step is None or step.name not in ("add", "sub"):
-        return None
-    left, right = (_passed_on(each, makers) for each in step.inputs)
-    if right == counter and step.name == "add":
-        left, right = right, left
-    by = _integer(right, known)
-    return None if left != counter or by is None else by if step.name == "add" else -by
-
-
-def _passed_on(cell: Cell, makers: Mapping[Cell, Step]) -> Cell:
-    """Return the number that ops which leave it as it is made ``cell`` of."""
-    while (step := makers.get(cell)) is not None and step.name in _PASSES and step.inputs[0].dtype == cell.dtype:
-        cell = step.inputs[0]
-    return cell
+    for kind, counter, other in counting.compared(goes_on):
+        if (limit := counting.known(other)) is not None:
+            count = steps_until(kind, limit, counter.start, counter.step)
+            end = counter.start + counter.step * (count or 0)
+            return count if _held(end, counter.variable.dtype) == end else None  # else it wraps around and goes on
+    return None
 
 
 def _integer(cell: Cell, known: Mapping[Cell, Any]) -> int | None:

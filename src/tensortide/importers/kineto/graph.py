@@ -16,6 +16,11 @@ from tensortide.graph.signatures import Signature
 from tensortide.importers.kineto.calls import ACCUMULATE, Argument, Given, Reading, TracedOp
 from tensortide.importers.kineto.linking import Linking, Seen
 from tensortide.importers.kineto.shapes import Result, results_of, signature_of
+from tensortide.recorder import resolver
+from tensortide.timing.durations import Durations
+from tensortide.timing.kineto import Trace
+from tensortide.timing.standins import from_samples
+from tensortide.timing.traced import timer
 from tensortide.units import format_bytes
 
 ASSUMED = (
@@ -255,3 +260,20 @@ class _Building:
             if op.phase is Phase.FORWARD and op.sequence is not None:
                 self.linking.inputs[op.sequence] += taken
                 self.linking.outputs[op.sequence] += fresh
+
+
+def durations_of(traced: Traced, trace: Trace) -> Durations:
+    """Return the time of each op: of its kernels, in a trace with kernels, else of its call."""
+    calls = {(op.name, op.start_ns): op for op in trace.ops}
+    time = timer(traced.graph, trace)
+    found = [calls.get((op.name, op.start_ns)) for op in traced.calls]
+    return from_samples(
+        traced.graph,
+        [[] if call is None else [time(index, call)] for index, call in enumerate(found)],
+        missing=lambda index: f"the trace has no time of op {index}",
+        source=trace.path,
+        resolver=resolver,
+        how="trace",
+        clock="kernel" if trace.kernels else "wall",
+        notes=(f"{len(found):,} ops of the trace",),
+    )

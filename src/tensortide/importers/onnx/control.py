@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from tensortide.expr import Size
 from tensortide.graph.handles import Out
 from tensortide.importers.onnx.contents import scalar
-from tensortide.importers.onnx.frame import Frame
+from tensortide.importers.onnx.frame import Frame, dim_size
 from tensortide.importers.onnx.read import Body, Node
 from tensortide.importers.onnx.shapes.base import Call
 from tensortide.importers.onnx.trips import title, trips_of
@@ -19,9 +19,6 @@ from tensortide.importers.onnx.value import OnnxError, Value
 
 if TYPE_CHECKING:
     from tensortide.importers.onnx.convert import Conversion
-
-KEEPS_ITERATION = frozenset({"Identity", "Cast", "Squeeze", "Unsqueeze", "Reshape"})
-"""Ops that pass on the number of an iteration."""
 
 
 def _body(call: Call, name: str) -> Body:
@@ -56,6 +53,7 @@ def called(conversion: Conversion, frame: Frame, call: Call, function: Body) -> 
     inner = Frame(
         function, scope, function.opsets, {**function.defaults, **node.attributes},
         f"{frame.place}{node}: "[-300:], path, frame.depth + 1,
+        frozenset(port.name for port in function.inputs if port.name not in scope),
     )  # fmt: skip
     conversion.run(inner)
     return _results(conversion, inner)
@@ -154,7 +152,7 @@ def loop(conversion: Conversion, frame: Frame, call: Call) -> list[Value]:
     states = [value for value in call.inputs[2:] if value is not None]
     if len(body.inputs) != 2 + len(states) or len(body.outputs) < 1 + len(states):
         raise call.fail(f"a body of {len(body.inputs)} inputs and {len(body.outputs)} outputs for {len(states)} states")
-    trips, assumed = trips_of(call, body)
+    trips, assumed = trips_of(call, body, frame.scope)
     inner = frame.inner(body, f"{frame.place}{call.node}: ")
     number = Value((), "int64", None, name=body.inputs[0].name, iteration=int(trips))
     given = call.given(1)
@@ -196,11 +194,11 @@ def _looped(
 
 
 def _nothing(conversion: Conversion, inner: Frame, states: Sequence[Value]) -> list[Value]:
-    """The results of a loop that does not run."""
-    made = list(states)
+    """The results of a loop that does not run: what it stacks has the sizes that its body declares, else none."""
+    made, settings = list(states), conversion.settings
     for port in inner.body.outputs[1 + len(states) :]:
-        rank = len(port.shape) if port.shape is not None else 0
-        made.append(Value((0,) * (rank + 1), port.dtype or "float32", None))
+        sizes = [dim_size(settings, dim, port.name, i) for i, dim in enumerate(port.shape or ())]
+        made.append(Value((0, *sizes), port.dtype or "float32", None))
     return made
 
 

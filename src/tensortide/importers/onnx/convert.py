@@ -16,6 +16,7 @@ from tensortide.graph.handles import Handle, Out
 from tensortide.graph.model import Graph, Meta, Named, Role
 from tensortide.graph.model import Value as Argument
 from tensortide.importers.onnx import control
+from tensortide.importers.onnx.bodies import body_of, needs_body
 from tensortide.importers.onnx.contents import array
 from tensortide.importers.onnx.frame import DEEPEST_CALL, MANY, Frame, dim_size, expanded
 from tensortide.importers.onnx.learned import learned
@@ -24,6 +25,7 @@ from tensortide.importers.onnx.read import Body, Model, Node, Port, Stored
 from tensortide.importers.onnx.roles import role_of, uses
 from tensortide.importers.onnx.shapes.base import SHAPES, Call
 from tensortide.importers.onnx.shapes.elements import constant
+from tensortide.importers.onnx.trips import PASSES
 from tensortide.importers.onnx.value import OnnxError, Settings, Spec, Value
 from tensortide.importers.shapes import ShapeError, plain
 
@@ -37,13 +39,15 @@ _FAILURES = (ArithmeticError, LookupError, TypeError, ValueError, AttributeError
 
 
 class Conversion:
-    """A model on its way to a Graph. ``builder`` has what was converted, ``settings`` the symbols."""
+    """A model on its way to a Graph. ``builder`` has what was converted, ``settings`` the symbols. ``trained``: ops
+    whose gradient no rule knows are written out by the bodies that define them."""
 
-    def __init__(self, model: Model, settings: Settings) -> None:
+    def __init__(self, model: Model, settings: Settings, trained: bool = False) -> None:
         from tensortide.importers.onnx import rules, shapes  # noqa: F401  the tables are filled by importing
 
         self.model = model
         self.settings = settings
+        self.trained = trained
         self.builder = GraphBuilder(framework=f"ONNX ({model.producer})" if model.producer else "ONNX")
         self.collapses = expanded(model) > MANY
         self.ops = 0
@@ -156,11 +160,11 @@ class Conversion:
         """Return the inputs of a node. Raises OnnxError for one that no node before it computes."""
         found: list[Value | None] = []
         for name in node.inputs:
-            if name and name not in frame.scope:
+            if name and name not in frame.scope and name not in frame.omitted:
                 later = any(name in other.outputs for other in frame.body.nodes)
                 why = "which only a later node computes: a cycle, or out of order" if later else "which is nowhere"
                 raise OnnxError(f"{self.model.file}: {frame.place}{node}: it takes {name}, {why}")
-            found.append(frame.scope[name] if name else None)
+            found.append(frame.scope.get(name) if name else None)
         return found
 
     def node(self, frame: Frame, node: Node) -> None:
@@ -176,6 +180,8 @@ class Conversion:
                 made = control.CONTROL[node.type](self, frame, call)
             elif not node.domain and node.type == "Constant":
                 made = [self._constant(node, call)]
+            elif self.trained and needs_body(call) and (body := body_of(call)) is not None:
+                made = control.called(self, frame, call, body)
             else:
                 made = self.op(frame, call)
         except ShapeError as error:
@@ -233,7 +239,7 @@ class Conversion:
         values = []
         for spec, handle, output in zip(specs, made, node.outputs, strict=False):
             values.append(Value(handle.shape, handle.dtype, spec.contents, handle, name=output))
-        if node.type in control.KEEPS_ITERATION and call.inputs and call.inputs[0] is not None and values:
+        if node.type in PASSES and call.inputs and call.inputs[0] is not None and values:
             values[0].iteration = call.inputs[0].iteration
         return values
 

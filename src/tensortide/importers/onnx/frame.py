@@ -19,7 +19,8 @@ MANY = 20_000
 
 @dataclass(frozen=True, slots=True)
 class Frame:
-    """A graph or function that is being converted. ``place`` opens messages, ``path`` names modules."""
+    """A graph or function that is being converted. ``place`` opens messages, ``path`` names modules; ``omitted`` are
+    the inputs of the function that the call leaves out."""
 
     body: Body
     scope: MutableMapping[str, Value]
@@ -28,6 +29,7 @@ class Frame:
     place: str = ""
     path: str = ""
     depth: int = 0
+    omitted: frozenset[str] = frozenset()
 
     def inner(self, body: Body, place: str) -> Frame:
         """Return the frame of a graph inside a node of this one: it sees the names outside."""

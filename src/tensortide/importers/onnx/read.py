@@ -6,8 +6,8 @@ Nothing is executed, and no file but the model itself is opened: of external dat
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -156,6 +156,13 @@ def model_of(message: Any, file: str) -> Model:
     graph = reader.graph(message.graph, 0)
     producer = " ".join(filter(None, (_text(message.producer_name), _text(message.producer_version))))
     return Model(file, graph, functions, opsets, producer)
+
+
+def function_of(message: Any, file: str, defaults: Sequence[Any]) -> Body:
+    """Convert a FunctionProto with ``defaults`` of its attributes. Raises OnnxError for what is damaged."""
+    reader = _Reader(file)
+    found = {_text(entry.name): reader.attribute(entry, 0) for entry in defaults}
+    return replace(reader.function(message, {}), defaults=found)
 
 
 def _domain(name: str) -> str:

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
+
 from tensortide.errors import WorkloadError
-from tensortide.expr import Size
+from tensortide.expr import Size, expr_of
+from tensortide.importers.onnx.contents import array, scalar
 from tensortide.importers.onnx.read import Body, Stored
 from tensortide.importers.onnx.shapes.base import Call
-from tensortide.importers.symbols import FAR
+from tensortide.importers.onnx.value import Contents, Value
+from tensortide.importers.trips import FAR, NOTHING, Counting
 
 _NO_MAXIMUM = (1 << 63) - 1
 """The trip count of a loop that its condition alone ends, as exporters write it."""
@@ -17,8 +21,9 @@ def title(call: Call) -> str:
     return call.node.name or next(filter(None, call.node.outputs), call.node.type)
 
 
-def trips_of(call: Call, body: Body) -> tuple[int, bool]:
-    """Return how often a body runs, and whether that is a guess: where it is one, it may be given.
+def trips_of(call: Call, body: Body, scope: Mapping[str, Value]) -> tuple[int, bool]:
+    """Return how often a body runs, and whether that is a guess: where it is one, it may be given. ``scope`` are the
+    values around it.
 
     Raises OnnxError for a maximum that is not one integer of 64 bits, WorkloadError for a number of trips that is given
     and cannot be.
@@ -26,15 +31,17 @@ def trips_of(call: Call, body: Body) -> tuple[int, bool]:
     _require_one_integer(call)
     settings, name = call.settings, f"trips.{title(call)}"
     if name not in settings.given:
-        return _known_trips(call, body)
+        return _known_trips(call, _Loop(call, body, scope))
     notes = dict(settings.notes)
-    known, assumed = _known_trips(call, body)
+    known, assumed = _known_trips(call, _Loop(call, body, scope))
     settings.notes = notes
     count, most = settings.given[name], _maximum(call)
     if not assumed:
         raise WorkloadError(f"loop {title(call)!r} runs {int(known)} times: that is known, and is not set")
     if most is not None and count > int(most):
-        raise WorkloadError(f"{name}={count}: loop {title(call)!r} runs at most {int(most)} times")
+        free = [one for one in expr_of(most).symbols if one not in settings.given]
+        how = "".join(f"; {one} = {settings.values[one]} is assumed: --set {one}=N" for one in free)
+        raise WorkloadError(f"{name}={count}: loop {title(call)!r} runs at most {int(most)} times{how}")
     return settings.size(name, 1), False
 
 
@@ -59,19 +66,21 @@ def _maximum(call: Call) -> int | None:
     return found[0] if int(found[0]) > 0 else 0
 
 
-def _known_trips(call: Call, body: Body) -> tuple[int, bool]:
+def _known_trips(call: Call, loop: _Loop) -> tuple[int, bool]:
     """Return the trips that a loop has, at most where data may end it, and whether that is a guess."""
     settings, name = call.settings, f"trips.{title(call)}"
     maximum, most = call.given(0), _maximum(call)
-    if maximum is not None and maximum.iteration is not None:
-        total = maximum.iteration - 1
-        if total % 2:
-            settings.notes[f"{name}: on average half of the {total + 1} trips around it, rounded up"] = None
-        return -(-total // 2), bool(total % 2)
     start = call.content(1)
     if (start and start[0] is False) or (most is not None and not isinstance(most, Size) and most == 0):
         return 0, False
-    endless = (call.given(1) is None or bool(start and start[0] is True)) and _always(body)
+    runs = call.given(1) is None or bool(start and start[0] is True)
+    counted = loop.trips() if runs else None
+    endless = runs and loop.always()
+    if maximum is not None and maximum.iteration is not None:
+        return _mean(call, maximum.iteration, counted, runs and (endless or counted is not None))
+    if counted is not None and (most is None or int(counted) < int(most)):
+        return counted, not settings.known(counted)
+    endless = endless or counted is not None
     if endless and most is not None:
         return most, not settings.known(most)
     if endless and (maximum is None or call.content(0) == [_NO_MAXIMUM]):
@@ -84,28 +93,83 @@ def _known_trips(call: Call, body: Body) -> tuple[int, bool]:
     return settings.size(name, 1, f"data decide how often the loop runs{within}"), True
 
 
-def _always(body: Body) -> bool:
-    """Return whether the condition that a body hands on is the one it got, or true."""
-    if not body.outputs:
-        return False
-    makers = {name: node for node in body.nodes for name in node.outputs}
-    stored = {entry.name: entry for entry in body.stored}
-    name = body.outputs[0].name
-    for _ in range(len(body.nodes) + 1):
-        if len(body.inputs) > 1 and name == body.inputs[1].name:
-            return True
-        if name in stored:
-            return _true(stored[name])
-        node = makers.get(name)
-        if node is None:
-            return False
-        if node.type == "Constant":
-            return any(_true(value) for value in node.attributes.values() if isinstance(value, Stored))
-        if node.type not in ("Identity", "Cast") or not node.inputs:
-            return False
-        name = node.inputs[0]
-    return False
+def _mean(call: Call, around: int, counted: int | None, known: bool) -> tuple[int, bool]:
+    """Return the mean trips of a loop whose maximum is the number of the iteration around it, one of ``around``, and
+    whether that is a guess; ``counted`` are those that its condition allows."""
+    most = around if counted is None else min(int(counted), around)
+    total = most * (most - 1) // 2 + (around - most) * most
+    notes, name = call.settings.notes, f"trips.{title(call)}"
+    if not known:
+        notes[f"{name}: at most the number of the iteration around it; data may end it before"] = None
+    if total % around:
+        notes[f"{name}: the mean over the {around} trips around it, rounded up"] = None
+    return -(-total // around), not known or bool(total % around)
 
 
-def _true(stored: Stored) -> bool:
-    return stored.contents is not None and stored.contents.size == 1 and bool(stored.contents.flat[0])
+PASSES = frozenset({"Identity", "Cast", "Squeeze", "Unsqueeze", "Reshape"})
+"""Ops that pass a number on."""
+_NAMES = {
+    "Less": "lt", "LessOrEqual": "le", "Greater": "gt", "GreaterOrEqual": "ge", "And": "and", "Add": "add",
+    "Sub": "sub", **dict.fromkeys(PASSES, "same"),
+}  # fmt: skip
+_NEXT, _ONE = "/next", "/one"
+"""The number of the following iteration, and what that is more."""
+
+
+class _Loop:
+    """The body of a Loop, by names, as counting reads it."""
+
+    def __init__(self, call: Call, body: Body, scope: Mapping[str, Value]) -> None:
+        self.scope, states = scope, [value for value in call.inputs[2:] if value is not None]
+        self.stored = {entry.name: entry.contents for entry in body.stored}
+        self.makers = {name: node for node in body.nodes for name in node.outputs}
+        number, going, *rest = (port.name for port in body.inputs)
+        condition, *following = (port.name for port in body.outputs)
+        self.states: dict[str, tuple[int | None, str]] = {number: (0, _NEXT), going: (None, condition)}
+        self.number, self.going = number, going
+        for name, state, after in zip(rest, states, following, strict=False):
+            self.states[name] = _whole(state.contents), after
+        self.counting = Counting(self.made, lambda name: _whole(self.contents(name)), self.states.get)
+        self.condition = condition
+
+    def made(self, name: str) -> tuple[str, Sequence[str]]:
+        node = self.makers.get(name)
+        if name == _NEXT:
+            return "add", (self.number, _ONE)
+        return NOTHING if node is None else ("" if node.domain else _NAMES.get(node.type, ""), node.inputs)
+
+    def contents(self, name: str) -> Contents | None:
+        """The contents of what is the same in every trip: stored, or computed outside."""
+        if name == _ONE:
+            return scalar(1)
+        if name in self.stored:
+            return self.stored[name]
+        node = self.makers.get(name)
+        if node is not None and node.type == "Constant":
+            value = next(iter(node.attributes.values()), None)
+            if isinstance(value, Stored):
+                return value.contents
+            listed = value if isinstance(value, tuple) else (value,)
+            return array(listed) if all(isinstance(one, int | float) for one in listed) else None
+        outside = node is None and name not in self.states and name in self.scope
+        return self.scope[name].contents if outside else None
+
+    def always(self) -> bool:
+        """Tell whether the condition that the body hands on is the one it got, or true."""
+        source = self.counting.source(self.condition)
+        found = self.contents(source)
+        return source == self.going or (found is not None and found.size == 1 and bool(found.flat[0]))
+
+    def trips(self) -> int | None:
+        """Count the trips of a body that runs before its condition is read."""
+        handed_on = self.contents(self.counting.source(self.condition))
+        goes_on: object = handed_on.flat[0] if handed_on is not None and handed_on.size == 1 else None
+        if goes_on is False:
+            return 1
+        found = self.counting.trips(self.condition, self.going)
+        return None if found is None else found + 1
+
+
+def _whole(contents: Contents | None) -> int | None:
+    found: object = contents.flat[0] if contents is not None and contents.size == 1 else None
+    return found if isinstance(found, int) and not isinstance(found, bool) else None

@@ -16,8 +16,7 @@ from tensortide.graph.handles import Handle, Out
 from tensortide.graph.model import Graph, Role, Value
 from tensortide.importers.imported import Imported
 from tensortide.importers.symbols import require_symbols
-from tensortide.importers.tflite.batches import first_axis
-from tensortide.importers.tflite.operands import VIEWS, operands
+from tensortide.importers.tflite.operands import VIEWS, first_axis, operands
 from tensortide.importers.tflite.schema import Model, Operator, Stored, Subgraph, read_model
 from tensortide.importers.tflite.trips import scalar, trips_of
 

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
-from tensortide.importers.symbols import steps_until
 from tensortide.importers.tflite.schema import Model, Operator, Subgraph
+from tensortide.importers.trips import NOTHING, Counting
 
-_PASSES = frozenset({"RESHAPE", "CAST", "SQUEEZE", "EXPAND_DIMS"})
-_MIRRORED = {"LESS": "GREATER", "LESS_EQUAL": "GREATER_EQUAL", "GREATER": "LESS", "GREATER_EQUAL": "LESS_EQUAL"}
+_Tensor: TypeAlias = tuple[bool, int]
+_NAMES = {
+    "LESS": "lt", "LESS_EQUAL": "le", "GREATER": "gt", "GREATER_EQUAL": "ge", "LOGICAL_AND": "and", "ADD": "add",
+    "SUB": "sub", **dict.fromkeys(("RESHAPE", "CAST", "SQUEEZE", "EXPAND_DIMS"), "same"),
+}  # fmt: skip
 _WIDTHS = {"int32": 4, "int64": 8}
 
 MOST_NUMBERS = 16
@@ -20,8 +24,7 @@ MOST_NUMBERS = 16
 def trips_of(model: Model, loop: Operator, starts: Mapping[int, int]) -> int | None:
     """Count how often the body of a WHILE runs; None where data decide it.
 
-    ``starts`` are the loop variables whose first value is stored. Each comparison of a counter with a constant bounds
-    the trips; of several that must all hold the least does.
+    ``starts`` are the loop variables whose first value is stored.
     """
     graphs = []
     for key in ("cond", "body"):
@@ -30,71 +33,36 @@ def trips_of(model: Model, loop: Operator, starts: Mapping[int, int]) -> int | N
             return None
         graphs.append(model.subgraphs[number])
     condition, body = graphs
-    if (
-        len(condition.outputs) != 1
-        or len(condition.inputs) != len(body.inputs)
-        or len(body.outputs) != len(body.inputs)
-    ):
+    if len(condition.outputs) != 1 or not len(condition.inputs) == len(body.inputs) == len(body.outputs):
         return None
-    makers = {index: op for op in condition.operators for index in op.outputs}
-    return _bound(model, condition, body, makers, condition.outputs[0], starts, 0)
+    return _Loop(model, condition, body, starts).counting.trips((True, condition.outputs[0]))
 
 
-def _bound(
-    model: Model, condition: Subgraph, body: Subgraph, makers: Mapping[int, Operator], index: int,
-    starts: Mapping[int, int], depth: int,
-) -> int | None:  # fmt: skip
-    op = makers.get(index)
-    if op is None or depth > 8:
-        return None
-    if op.name in _PASSES and op.inputs:
-        return _bound(model, condition, body, makers, op.inputs[0], starts, depth + 1)
-    if len(op.inputs) != 2:
-        return None
-    if op.name == "LOGICAL_AND":
-        parts = [_bound(model, condition, body, makers, one, starts, depth + 1) for one in op.inputs]
-        return None if parts[0] is None or parts[1] is None else min(parts[0], parts[1])
-    for kind, (left, right) in ((op.name, op.inputs), (_MIRRORED.get(op.name, ""), op.inputs[::-1])):
-        counter, other = _source(makers, left), _source(makers, right)
-        limit = scalar(model, condition, other)
-        if kind in _MIRRORED and counter in condition.inputs:
-            variable = condition.inputs.index(counter)
-            limit = _unchanged(body, condition, other, starts) if limit is None else limit
-            step = _step(model, body, variable)
-            if limit is not None and step is not None and variable in starts:
-                rises, reaches = kind.startswith("LESS"), kind.endswith("EQUAL")
-                return steps_until(limit, starts[variable], step, rises=rises, reaches=reaches)
-    return None
+class _Loop:
+    """The condition and the body of a WHILE as one graph: a tensor is numbered in either (True: in the condition);
+    what the condition takes is what the body does."""
 
+    def __init__(self, model: Model, condition: Subgraph, body: Subgraph, starts: Mapping[int, int]) -> None:
+        self.model, self.starts, self.graphs = model, starts, (body, condition)
+        self.makers = [{index: op for op in graph.operators for index in op.outputs} for graph in self.graphs]
+        self.counting = Counting(self.made, self.number, self.carried)
 
-def _source(makers: Mapping[int, Operator], index: int) -> int:
-    seen = set()
-    while index in makers and makers[index].name in _PASSES and makers[index].inputs and index not in seen:
-        seen.add(index)
-        index = makers[index].inputs[0]
-    return index
+    def made(self, tensor: _Tensor) -> tuple[str, Sequence[_Tensor]]:
+        side, index = tensor
+        if side and index in self.graphs[1].inputs:
+            return "same", [(False, self.graphs[0].inputs[self.graphs[1].inputs.index(index)])]
+        op = self.makers[side].get(index)
+        return NOTHING if op is None else (_NAMES.get(op.name, ""), [(side, one) for one in op.inputs])
 
+    def number(self, tensor: _Tensor) -> int | None:
+        return scalar(self.model, self.graphs[tensor[0]], tensor[1])
 
-def _step(model: Model, body: Subgraph, variable: int) -> int | None:
-    """Return what the body adds to a loop variable in each trip."""
-    makers = {index: op for op in body.operators for index in op.outputs}
-    op = makers.get(_source(makers, body.outputs[variable]))
-    if op is None or op.name not in ("ADD", "SUB") or len(op.inputs) != 2:
-        return None
-    own = body.inputs[variable]
-    for left, right in (op.inputs, op.inputs[::-1]) if op.name == "ADD" else (op.inputs,):
-        by = scalar(model, body, right)
-        if _source(makers, left) == own and by is not None:
-            return by if op.name == "ADD" else -by
-    return None
-
-
-def _unchanged(body: Subgraph, condition: Subgraph, index: int, starts: Mapping[int, int]) -> int | None:
-    """Return the value of a loop variable that the body returns as it came."""
-    if index not in condition.inputs:
-        return None
-    variable = condition.inputs.index(index)
-    return starts.get(variable) if body.outputs[variable] == body.inputs[variable] else None
+    def carried(self, tensor: _Tensor) -> tuple[int | None, _Tensor] | None:
+        side, index = tensor
+        if side or index not in self.graphs[0].inputs:
+            return None
+        place = self.graphs[0].inputs.index(index)
+        return self.starts.get(place), (False, self.graphs[0].outputs[place])
 
 
 def scalar(model: Model, graph: Subgraph, index: int) -> int | None:

@@ -20,8 +20,9 @@ from tensortide.measures.checks.limits import Limit, as_part, limit_of, number_t
 from tensortide.measures.checks.opnames import RECOMPUTATION, problem_of
 from tensortide.measures.metric import Metric
 from tensortide.measures.registry import ALIASES, MetricFunction, Registry, meant
-from tensortide.timelines.machines import machines
+from tensortide.targets.machines import is_local, machines_of
 from tensortide.timelines.module_figures import BY_MODULE
+from tensortide.timing.collectives.nodes import counts_and_name
 
 Relation: TypeAlias = Literal["<=", ">=", "==", "<", ">"]
 
@@ -176,7 +177,9 @@ class _Parser:
                 self.fail(at + 1, "expected a machine of the catalogue, as h100")
             machine, at = found[1].strip(), found.end()
             try:
-                machines(machine)
+                if is_local(counts_and_name(machine)[1]):
+                    raise CheckError("a check is the same wherever it runs: name a machine of the catalogue or a file")
+                machines_of(machine)
             except TensortideError as error:
                 self.fail(found.start(1), str(error))
         given = {name: (place, value) for name, place, value in self._clauses(at, end)}

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from tensortide.measures.checks.assertions import Assertion, Bound
 from tensortide.measures.checks.measured import Measured
-from tensortide.timelines.machines import split
+from tensortide.timing.catalogue import DEFAULT_DEVICE
 
 
 @dataclass(frozen=True)
@@ -50,9 +50,9 @@ def _place(rule: Assertion, device: str | None, machine: str | None) -> Place:
 
 def _in_full(device: str | None, machine: str | None) -> Place:
     """Write one place one way: a GPU always with its machine, a CPU without."""
-    from tensortide.timing.catalogue import DEFAULT_DEVICE, meant
+    from tensortide.targets.machines import device_named, kernels_of, one_of
 
-    row = None if machine is None else meant(split(machine)[1])[0]
+    row = None if machine is None else device_named(kernels_of(one_of(machine)) or one_of(machine))
     kind = device or (None if row is None else "cuda" if row.kind == "gpu" else "cpu")
     if kind not in ("cuda", "cuda:0"):
         return Place(kind)

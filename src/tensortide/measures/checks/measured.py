@@ -109,11 +109,13 @@ class Measured:
         """Say what a prediction for a machine takes for granted."""
         if not machine:
             return ""
-        from tensortide.timelines.machines import split
+        from tensortide.targets.machines import in_catalogue, machines_of
         from tensortide.timing.catalogue import meant
+        from tensortide.timing.collectives.nodes import counts_and_name
         from tensortide.timing.estimate import captured_elsewhere
 
-        device, others = meant(split(machine)[1])
+        name, device = counts_and_name(machine)[1], machines_of(machine).device
+        others = meant(name)[1] if in_catalogue(name) else ()
         notes = [f"{machine} is taken for {device.name}, not {' or '.join(others)}"] if others else []
         if elsewhere := captured_elsewhere(self.graph, device):
             notes.append(f"predicted for {device.name} {elsewhere}")

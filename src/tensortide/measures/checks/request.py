@@ -15,11 +15,11 @@ from tensortide.measures.checks.suite import Check, chosen, find_file, load_chec
 from tensortide.measures.registry import default_registry
 from tensortide.progress import Say, silent
 from tensortide.request import Arg, Opt, Request, Rule, exclusive, needs, options
-from tensortide.targets.machines import device_named, in_catalogue
+from tensortide.targets.machines import is_local, machines_of
 from tensortide.targets.opening import opened
 from tensortide.targets.requests import TARGET, CaptureRequest, single_machine
-from tensortide.timelines.machines import split
-from tensortide.timing.cards import card
+from tensortide.timing.collectives.nodes import counts_and_name
+from tensortide.timing.local import NAME
 from tensortide.write import write_files
 
 _IN_FILE = "those of a named check are in its file"
@@ -118,10 +118,12 @@ def _checked(one: Check, say: Say, *, accept: bool) -> Checked:
     registry, asked = default_registry(), one.capture
     rules = parsed(one.assertions, registry)
     machine = asked.machines[0] if asked.machines else None
-    if machine is not None and card(split(machine)[1]) is not None:
-        device_named(split(machine)[1])  # the error that a size has no times
-    if machine is not None and not in_catalogue(split(machine)[1]):
-        raise CheckError("a check predicts times for machines of the catalogue, which are the same wherever it runs")
+    if machine is not None and is_local(counts_and_name(machine)[1]):
+        raise CheckError(
+            f"a check is the same wherever it runs: it takes machines of the catalogue and files, not {NAME}"
+        )
+    if machine is not None:
+        machines_of(machine)  # the error of what has no times, before anything is captured
     target = resolve(one.target)
 
     def capture(how: CaptureRequest) -> Measured:

@@ -24,16 +24,17 @@ from tensortide.measures.subject import Subject
     ),
 )
 def step_time(subject: Subject, machine: str | None = None) -> dict[str, float | None]:
-    """Predict the step on a machine of the catalogue, or sum up the known times of its ops."""
+    """Predict the step on a machine as ``--machine`` takes it, or sum up the known times of its ops."""
     if machine is None:
         from tensortide.timing.totals import total
 
         durations, graph = subject.durations, subject.captured().graph
         found, mfu = total(durations, range(len(graph))), None
     else:
-        from tensortide.timelines.machines import machines, step_on
+        from tensortide.targets.machines import machines_of
+        from tensortide.timelines.machines import step_on
 
-        predicted = step_on(subject.captured().graph, machines(machine))
+        predicted = step_on(subject.captured().graph, machines_of(machine))
         found, mfu = predicted.step_time, predicted.mfu_share
     if found.unknown:
         raise Unavailable(f"the times of {found.unknown} ops are not known")

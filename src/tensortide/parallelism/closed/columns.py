@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from tensortide.dtypes import DTYPES, is_float
 from tensortide.errors import TensortideError
-from tensortide.parallelism.closed.configuration import Configuration, with_shared_heads
+from tensortide.parallelism.closed.configuration import HALF, Configuration, layers_of_ranks, with_shared_heads
 from tensortide.parallelism.closed.transformer import Transformer
 from tensortide.parallelism.pipelines import DEFAULT_SCHEDULE, SCHEDULES
 from tensortide.timing.collectives import Nodes
@@ -63,15 +63,20 @@ def layer_of(step: Step) -> str:
 class Columns(NamedTuple):
     """Float arrays with an entry per step. Flags are 0 or 1; rates are per second, of one device and direction.
 
+    ``most``, ``first`` and ``last`` are layers of a pipeline rank: of the fullest, and at either end;
     ``micro_batches`` are those of a data rank; ``bubble`` is that of the schedule, in times of a rank for one of them;
     ``attention`` and ``feedforward`` are elements of a layer (all experts), ``met`` those that a token meets,
     ``routed`` the experts that it is sent to; ``kv_share`` key heads over heads; ``shards`` ranks among which ZeRO
-    shards; ``full`` and ``selective`` recomputation; ``peak`` of the layers' products and ``peak16`` of 16-bit ones;
-    ``node`` devices of a node; ``gradient`` bytes of an element of a gradient as it is exchanged; ``factor`` of the
-    time of a layer, 1 where it is not known better.
+    shards; ``full`` and ``selective`` recomputation; ``peak`` of the layers' products and ``wide_peak`` of those that
+    take 16 bits at least; ``node`` devices of a node; ``element`` bytes of an element of weights and activations, and
+    ``gradient`` of one of a gradient as it is exchanged; ``factor`` of the time of a layer, 1 where it is not known
+    better.
     """
 
     layers: Floats
+    most: Floats
+    first: Floats
+    last: Floats
     hidden: Floats
     heads: Floats
     seq: Floats
@@ -102,11 +107,12 @@ class Columns(NamedTuple):
     overlap_pipeline: Floats
     launch_graph: Floats
     peak: Floats
-    peak16: Floats
+    wide_peak: Floats
     memory: Floats
     link: Floats
     nic: Floats
     node: Floats
+    element: Floats
     gradient: Floats
     factor: Floats
 
@@ -122,12 +128,15 @@ def columns(steps: Sequence[Step]) -> Columns:
 
 def _row(shape: Transformer, one: Configuration, nodes: Nodes) -> tuple[float, ...]:
     device, shape = nodes.device, with_shared_heads(shape, one)
-    peak, peak16 = (_peak(nodes, dtype) for dtype in (one.dtype, "bfloat16"))
+    peak = _peak(nodes, one.dtype)
+    wide_peak = peak if one.element_bytes > HALF else _peak(nodes, "bfloat16")
+    own = layers_of_ranks(shape.layers, one, one.chunks)
     routed = shape.active if shape.experts and one.expert > 1 else 0
     inner = one.tensor * one.context  # ranks that communicate most
     link = nodes.joining(range(min(inner if inner > 1 else nodes.size, nodes.devices_per_node)))
     return (
-        *(shape.layers, shape.hidden, shape.heads, shape.seq, shape.vocab),
+        *(shape.layers, max(own), own[0], own[-1]),
+        *(shape.hidden, shape.heads, shape.seq, shape.vocab),
         *(shape.attention_weights, shape.layer_weights - shape.attention_weights, shape.active_weights),
         *(shape.kv / shape.heads, routed),
         *(one.micro_batch, one.micro_batches, one.data, one.tensor, one.pipeline, one.context, one.expert),
@@ -135,9 +144,9 @@ def _row(shape: Transformer, one: Configuration, nodes: Nodes) -> tuple[float, .
         *(one.recompute == "full", one.recompute == "selective"),
         *(one.sequence, one.fused_attention, one.causal_half),
         *(one.overlap_data, one.overlap_tensor, one.overlap_pipeline, one.launch_graph),
-        *(peak, peak16, device.memory_gbytes_per_s * 1e9, float(link.bytes_per_s)),
+        *(peak, wide_peak, device.memory_gbytes_per_s * 1e9, float(link.bytes_per_s)),
         float(nodes.nic.bytes_per_s) * nodes.nics / nodes.devices_per_node if nodes.nic else 0.0,
-        *(nodes.devices_per_node, one.gradient_bytes, 1.0),
+        *(nodes.devices_per_node, one.element_bytes, max(one.element_bytes, one.gradient_bytes), 1.0),
     )
 
 

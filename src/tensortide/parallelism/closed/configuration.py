@@ -11,6 +11,7 @@ from typing import Annotated, Literal, TypeAlias
 
 from msgspec.structs import replace
 
+from tensortide.dtypes import DTYPES
 from tensortide.errors import DegreesError
 from tensortide.parallelism.closed.transformer import Transformer
 from tensortide.parallelism.degrees import (
@@ -27,6 +28,10 @@ from tensortide.shown import Show
 
 Recompute: TypeAlias = Literal["none", "selective", "full", "plan"]
 
+HALF = 2
+"""Bytes of an element of 16 bits."""
+LOSS_BYTES = 4
+"""Bytes of a logit, at least: head and loss compute in 32 bits, whatever the narrower type of weights."""
 COUNTS = ("batch", "micro_batch", *DEGREES, "chunks")
 """Fields of a Configuration that are at least 1."""
 
@@ -47,7 +52,7 @@ class Configuration(ParallelDegrees, frozen=True, kw_only=True):
         launch_graph: kernels are launched as captured graphs, so that the host is no limit.
         gradient_as_bucket_view: gradients of replicas become views of the buckets of ``DistributedDataParallel``.
         gradient_bytes: of an element of a gradient, accumulated and exchanged: 4, or 2 where it stays in 16 bits.
-        dtype: of the products of the layers; attention and head have 16 bits at least.
+        dtype: of the products of the layers; attention, head, weights and activations have 16 bits at least.
     """
 
     batch: Annotated[int, Show("batch")]
@@ -70,6 +75,11 @@ class Configuration(ParallelDegrees, frozen=True, kw_only=True):
         """Its degrees alone, chunks not included, checked."""
         own = {name: getattr(self, name) for name in ParallelDegrees.__struct_fields__}
         return Degrees(**own, micro_batches=self.micro_batches)
+
+    @property
+    def element_bytes(self) -> int:
+        """Bytes of an element of weights and activations: those of the dtype, 2 for narrower ones."""
+        return max(HALF, DTYPES[self.dtype].bits // 8) if self.dtype in DTYPES else HALF
 
     @property
     def micro_batches(self) -> int:
@@ -104,7 +114,6 @@ def objections(configuration: Configuration, shape: Transformer, devices: int | 
         yield f"data x tensor x pipeline x context = {product} = {one.devices}: there are {devices} devices"
     quotients = [
         ("micro-batches: batch / (data * micro-batch)", one.batch, one.data * one.micro_batch),
-        ("layers of a chunk: layers / (pipeline * chunks)", shape.layers, one.pipeline * one.chunks),
         ("heads of a rank: heads / tensor", shape.heads, one.tensor),
         ("width of a rank: hidden / tensor", shape.hidden, one.tensor),
         ("feed-forward width of a rank: feedforward / tensor", shape.ffn, one.tensor),
@@ -124,10 +133,32 @@ def objections(configuration: Configuration, shape: Transformer, devices: int | 
         yield "recomputation by a plan is that of a captured step"
     yield from uneven_experts(one)
     yield from uneven_heads(one)
+    if (stages := one.pipeline * one.chunks) > shape.layers:
+        yield f"layers of a chunk: {shape.layers} layers are fewer than pipeline * chunks = {stages}"
     for what, over, under in quotients:
         if over % under or not over:
             yield f"{what} = {over}/{under} is no whole number"
     yield from schedule_objections(one)
+
+
+def layers_of_stages(layers: int, stages: int) -> list[int]:
+    """Layers of each stage of a pipeline. Where they do not divide evenly the outer stages have one layer less, the
+    last one first: those also have head and embedding.
+
+    Examples:
+        >>> layers_of_stages(126, 8)
+        [15, 16, 16, 16, 16, 16, 16, 15]
+    """
+    each = -(-layers // stages)
+    outermost = sorted(range(stages), key=lambda stage: (min(stage, stages - 1 - stage), -stage))
+    smaller = outermost[: stages * each - layers]
+    return [each - (stage in smaller) for stage in range(stages)]
+
+
+def layers_of_ranks(layers: int, one: ParallelDegrees, chunks: int = 1) -> list[int]:
+    """Layers of each pipeline rank, which has every ``pipeline``-th stage of all."""
+    stages = layers_of_stages(layers, one.pipeline * chunks)
+    return [sum(stages[rank :: one.pipeline]) for rank in range(one.pipeline)]
 
 
 def with_shared_heads(shape: Transformer, one: Configuration) -> Transformer:

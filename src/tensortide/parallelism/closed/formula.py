@@ -1,12 +1,13 @@
 """The closed form of a step of a transformer on a cluster: its time in parts.
 
-    time = m (stage + 2 v transfer) + bubble stage + 2 (p - 1) transfer + m head + exposed exchange + optimizer + rest
+    time = m (stage + 2 v transfer) + bubble other + 2 (p - 1) transfer + m head + exposed exchange + optimizer + rest
 
-``stage`` is layers of a rank times the time of a layer: compute and tensor collectives, or the host, whichever is
-longer (smoothly); ``bubble`` that of the schedule: (p - 1) / v. Sources: schedules and scatter-gather of transfers,
-Narayanan et al. (arXiv 2104.04473); tensor and sequence parallelism, Korthikanti et al. (2205.05198); sharded states,
-Rajbhandari et al. (1910.02054); ring attention, Liu et al. (2310.01889); the backward pass of fused attention, which
-computes the scores again, Dao (2307.08691).
+``stage`` is layers of the slowest rank times the time of a layer: compute and tensor collectives, or the host, the
+longer of both (smoothly); ``other`` the mean of the other ranks, which is as long where layers divide evenly; the head
+counts with the rank that has it; ``bubble`` that of the schedule: (p - 1) / v. Sources: schedules and scatter-gather of
+transfers, Narayanan et al. (arXiv 2104.04473); tensor and sequence parallelism, Korthikanti et al. (2205.05198);
+sharded states, Rajbhandari et al. (1910.02054); ring attention, Liu et al. (2310.01889); the backward pass of fused
+attention, which computes the scores again, Dao (2307.08691).
 """
 
 from __future__ import annotations
@@ -17,15 +18,14 @@ import numpy as np
 
 from tensortide.graph.collectives import COLLECTIVES
 from tensortide.parallelism.closed.columns import Columns, Floats
+from tensortide.parallelism.closed.configuration import HALF, LOSS_BYTES
 from tensortide.parallelism.closed.constants import StepConstants
 from tensortide.timing.collectives.constants import CONTENTION
 
 NS = 1e9
-HALF = 2
-"""Bytes of an element of activations and weights."""
 OPTIMIZER_BYTES = 28
 """Adam in mixed precision, for each parameter: gradient, master weight and two moments read, the latter three and the
-weight written."""
+weight written; in 32 bits as many."""
 CAST_BYTES = 64
 """Of an 8-bit layer, for each element of the activation: inputs of four products (7 hidden wide), and their gradients
 (9), are read in 2 bytes and written in 1, twice: as they are and transposed."""
@@ -33,8 +33,8 @@ UNDIVIDED = 0.4
 """Share of pointwise bytes of a layer that a tensor group does not divide, unless along the sequence: normalizations,
 dropout and residuals, 22 of 52 bytes an element."""
 MEMORY_SHARE = 0.8
-ALIGNED = 8
-"""Elements of 16 bits that tensor cores read at a time."""
+ALIGNED = 16
+"""Bytes that tensor cores read at a time."""
 REFERENCE_BALANCE = 312e12 / 2039e9
 """FLOP per byte of the A100 that the constants are fitted on: a device that computes more in the time of a byte needs
 products larger by as much."""
@@ -45,9 +45,10 @@ HOP_NS = 14_000
 class Parts(NamedTuple):
     """Nanoseconds of each step by what takes them; they add up to its time.
 
-    ``compute`` of the layers of one rank for all micro-batches, ``tensor`` collectives, ``host``: what the host adds to
-    both; ``context`` and ``expert`` exchanges; ``bubble`` of the schedule; ``transfer`` between stages; ``head``;
-    ``data``: exposed exchange of gradients and parameters, among stages too; ``optimizer``; ``rest``; ``straggler``.
+    ``compute`` of the layers of the slowest pipeline rank for all micro-batches, ``tensor`` collectives, ``host``:
+    what the host adds to both; ``context`` and ``expert`` exchanges; ``bubble`` of the schedule; ``transfer`` between
+    stages; ``head``; ``data``: exposed exchange of gradients and parameters, among stages too; ``optimizer``;
+    ``rest``; ``straggler``.
     """
 
     compute: Floats
@@ -72,24 +73,24 @@ class Parts(NamedTuple):
 def parts(one: StepConstants, steps: Columns) -> Parts:
     """The time of each step in parts."""
     m, p, v = steps.micro_batches, steps.pipeline, steps.chunks
-    own = steps.layers / p
     layer = _layer(one, steps)
-    busy = layer.compute + layer.tensor + layer.context + layer.expert
-    launches = (one.host_ns + one.host_rank_ns * (steps.tensor - 1)) * (3 + steps.full) * (1 - steps.launch_graph)
-    host = np.hypot(busy, steps.factor * launches) - busy
-    whole = busy + host
+    whole = _launched_ns(one, steps, layer.busy)
+    host = whole - layer.busy
     transfer = transfer_ns(one, steps)
     data = _exchange_ns(one, steps, whole) + between_ns(one, steps)
-    stage = own * whole
+    head = head_ns(one, steps)
+    slowest_is_last = steps.last * whole + head >= steps.most * whole
+    own = np.where(slowest_is_last, steps.last, steps.most)
+    filled = (steps.layers - own) * whole + np.where(slowest_is_last, 0.0, head)
     made = Parts(
         compute=m * own * layer.compute,
         tensor=m * own * layer.tensor,
         host=m * own * host,
         context=m * own * layer.context,
         expert=m * own * layer.expert,
-        bubble=steps.bubble * stage,
+        bubble=steps.bubble * filled / np.maximum(1, p - 1),
         transfer=2 * (m * v + p - 1) * transfer,
-        head=m * _head_ns(one, steps),
+        head=m * np.where(slowest_is_last, head, 0.0),
         data=data,
         optimizer=_optimizer_ns(one, steps),
         rest=np.full_like(m, one.step_ns),
@@ -107,11 +108,10 @@ def slowest_share(deviation: float, ranks: Floats) -> Floats:
 
 
 def stage_ns(one: StepConstants, steps: Columns) -> tuple[Floats, Floats]:
-    """Forward and backward (with recomputation) of the layers of a rank for one micro-batch, without host."""
-    layer = _layer(one, steps)
-    whole = layer.compute + layer.tensor + layer.context + layer.expert
+    """Forward and backward (with recomputation) of the layers of the fullest rank for one micro-batch, without host."""
+    whole = _layer(one, steps).busy
     forward = whole / (3 + steps.full)
-    return steps.layers / steps.pipeline * forward, steps.layers / steps.pipeline * (whole - forward)
+    return steps.most * forward, steps.most * (whole - forward)
 
 
 class _Layer(NamedTuple):
@@ -122,21 +122,37 @@ class _Layer(NamedTuple):
     context: Floats
     expert: Floats
 
+    @property
+    def busy(self) -> Floats:
+        return self.compute + self.tensor + self.context + self.expert
+
+
+def layer_ns(one: StepConstants, steps: Columns) -> Floats:
+    """Nanoseconds of a layer and micro-batch in both passes: of the device, or of the host that launches them."""
+    return _launched_ns(one, steps, _layer(one, steps).busy)
+
+
+def _launched_ns(one: StepConstants, steps: Columns, busy: Floats) -> Floats:
+    launches = (one.host_ns + one.host_rank_ns * (steps.tensor - 1)) * (3 + steps.full) * (1 - steps.launch_graph)
+    found: Floats = np.hypot(busy, steps.factor * launches)
+    return found
+
 
 def _layer(one: StepConstants, steps: Columns) -> _Layer:
     h, t, c = steps.hidden, steps.tensor, steps.context
     tokens = steps.micro_batch * steps.seq / c
-    balance = steps.peak16 / steps.memory / REFERENCE_BALANCE
+    balance = steps.wide_peak / steps.memory / REFERENCE_BALANCE
+    wide = steps.element / HALF
     slow = (1 + balance * one.tokens / tokens) * (1 + balance * one.width * t / h)
     products = 2 * tokens * steps.met / t / (steps.peak * one.compute) * slow
     scored = tokens * steps.seq / t
-    scores = 4 * scored * h * (1 - 0.5 * steps.causal) / (steps.peak16 * one.compute)
-    moved = one.scores * scored * steps.heads * (1 - steps.fused) / steps.memory
+    scores = 4 * scored * h * (1 - 0.5 * steps.causal) / (steps.wide_peak * one.compute)
+    moved = one.scores * wide * scored * steps.heads * (1 - steps.fused) / steps.memory
     undivided = UNDIVIDED / np.where(steps.sequence > 0, t, 1)
-    pointwise = one.pointwise * tokens * h * (undivided + (1 - UNDIVIDED) / t) / steps.memory
+    pointwise = one.pointwise * wide * tokens * h * (undivided + (1 - UNDIVIDED) / t) / steps.memory
     forward = products + scores + moved + pointwise
     again = steps.full * forward + steps.selective * (scores + moved) + 0.5 * steps.fused * scores
-    cast = CAST_BYTES * (steps.peak > steps.peak16) * tokens * h / t / steps.memory
+    cast = CAST_BYTES * (steps.peak > steps.wide_peak) * tokens * h / t / steps.memory
     compute = (3 * forward + again + cast) * NS
     found = _Layer(
         compute,
@@ -152,7 +168,7 @@ def _tensor_ns(one: StepConstants, steps: Columns, tokens: Floats, compute: Floa
     in as many chunks as there are ranks, one chunk is exposed, and what outlasts the products."""
     t, node = steps.tensor, steps.node
     rate = np.where(t <= node, one.link * steps.link, one.nic * steps.nic * node)
-    wire = COLLECTIVES["all_reduce"].phi(t) * HALF * tokens * steps.hidden / rate * NS
+    wire = COLLECTIVES["all_reduce"].phi(t) * steps.element * tokens * steps.hidden / rate * NS
     count = 2 * (2 + steps.full)
     all_reduce = np.where(t > 1, count * (one.latency_ns + one.rank_ns * (t - 1) + wire), 0.0)
     hidden = np.minimum(all_reduce * (1 - 1 / t), compute)
@@ -166,7 +182,7 @@ def _context_ns(one: StepConstants, steps: Columns, tokens: Floats, attention: F
     c = steps.context
     across = steps.tensor * c > steps.node
     rate = np.where(across, one.nic * steps.nic, one.link * steps.link)
-    block = 2 * HALF * tokens * steps.hidden * steps.kv_share / steps.tensor / rate * NS + one.latency_ns
+    block = 2 * steps.element * tokens * steps.hidden * steps.kv_share / steps.tensor / rate * NS + one.latency_ns
     beside = steps.overlap_data * attention / c
     turns = (1 + steps.full) * np.maximum(0, block - beside) + np.maximum(0, 2 * block - 2 * beside)
     found: Floats = (c - 1) * turns
@@ -178,7 +194,7 @@ def _expert_ns(one: StepConstants, steps: Columns, tokens: Floats) -> Floats:
     x = steps.expert
     across = steps.tensor * steps.context * x > steps.node
     rate = np.where(across, one.nic * steps.nic, one.link * steps.link)
-    sent = COLLECTIVES["all_to_all"].phi(x) * HALF * tokens * steps.hidden * steps.routed
+    sent = COLLECTIVES["all_to_all"].phi(x) * steps.element * tokens * steps.hidden * steps.routed
     wire = sent / np.where(steps.sequence > 0, steps.tensor, 1)
     turns = 2 * (2 + steps.full)
     return np.where((x > 1) & (steps.routed > 0), turns * (wire / rate * NS + one.latency_ns), 0.0)
@@ -188,27 +204,31 @@ def transfer_ns(one: StepConstants, steps: Columns) -> Floats:
     """One transfer between stages: each tensor rank sends its part of the activation."""
     across = steps.tensor * steps.context * steps.data * steps.pipeline > steps.node
     rate = np.where(across, one.nic * steps.nic, one.transfer_link * steps.link)
-    nbytes = HALF * steps.micro_batch * steps.seq / steps.context * steps.hidden / steps.tensor
+    nbytes = steps.element * steps.micro_batch * steps.seq / steps.context * steps.hidden / steps.tensor
     moving = one.transfer_ns + nbytes / np.where(rate > 0, rate, np.inf) * NS
     return np.where(steps.pipeline > 1, (1 - steps.overlap_pipeline) * moving, 0.0)
 
 
-def _head_ns(one: StepConstants, steps: Columns) -> Floats:
+def head_ns(one: StepConstants, steps: Columns) -> Floats:
     """Products of head and loss of a micro-batch on the last stage, forward and backward, and the bytes of its logits,
     or the host that launches them."""
     width = steps.vocab / steps.tensor
     logits = steps.micro_batch * steps.seq / steps.context * width
-    slow = np.where(width % ALIGNED > 0, one.unaligned, 1.0)
-    products = 6 * logits * steps.hidden * slow / (steps.peak16 * one.compute)
-    busy = (products + one.logits * logits / (MEMORY_SHARE * steps.memory)) * NS
+    slow = np.where(width * steps.element % ALIGNED > 0, one.unaligned, 1.0)
+    products = 6 * logits * steps.hidden * slow / (steps.wide_peak * one.compute)
+    busy = (
+        products + one.logits * np.maximum(1, steps.element / LOSS_BYTES) * logits / (MEMORY_SHARE * steps.memory)
+    ) * NS
     found: Floats = np.hypot(busy, one.head_ns * (1 - steps.launch_graph))
     return found
 
 
 def rank_parameters(steps: Columns) -> Floats:
-    """Parameters of the rank that has most: its layers, and the word embedding (the first stage, or the last)."""
+    """Parameters of the rank that has most: its layers, with the word embedding in the first stage and the last."""
     layer = steps.attention + steps.feedforward / steps.expert
-    return (layer * steps.layers / steps.pipeline + steps.vocab * steps.hidden) / steps.tensor
+    ends = layer * np.maximum(steps.first, steps.last) + steps.vocab * steps.hidden
+    found: Floats = np.maximum(layer * steps.most, ends) / steps.tensor
+    return found
 
 
 def _exchange_ns(one: StepConstants, steps: Columns, layer: Floats) -> Floats:
@@ -226,10 +246,10 @@ def _exchange_ns(one: StepConstants, steps: Columns, layer: Floats) -> Floats:
     groups = np.minimum(steps.tensor, steps.node)
     across = np.minimum(one.nic * steps.nic * steps.node / groups, one.link * steps.link)
     rate = np.where(span <= steps.node, one.link * steps.link, across)
-    own = steps.layers / steps.pipeline
+    own = steps.most
     gathered = np.where(steps.zero > 2, 2 * steps.micro_batches, np.where(steps.zero > 0, 1.0, 0.0))
     scattered = np.where(steps.zero > 1, steps.micro_batches, 1.0)
-    passes = np.where(steps.zero > 0, steps.gradient * scattered + HALF * gathered, 2 * steps.gradient)
+    passes = np.where(steps.zero > 0, steps.gradient * scattered + steps.element * gathered, 2 * steps.gradient)
     nodes = np.maximum(1, span / np.maximum(steps.node, steps.tensor))
     rings = (scattered + gathered) * np.where(steps.zero > 2, own, 1)
     ring = HOP_NS * (nodes - 1) + one.rank_ns * np.maximum(0, g - nodes)
@@ -270,5 +290,5 @@ def between_ns(one: StepConstants, steps: Columns) -> Floats:
 def _optimizer_ns(one: StepConstants, steps: Columns) -> Floats:
     shards = np.where(steps.zero > 0, steps.shards, 1.0)
     moving = OPTIMIZER_BYTES * rank_parameters(steps) / shards / (MEMORY_SHARE * steps.memory) * NS
-    found: Floats = moving + one.optimizer_ns * steps.layers / steps.pipeline
+    found: Floats = moving + one.optimizer_ns * steps.most
     return found

@@ -1,8 +1,9 @@
 """Bytes of the fullest rank: states of the model, and activations under recomputation and a schedule.
 
 Activations: Korthikanti et al., "Reducing activation recomputation in large transformer models" (arXiv 2205.05198),
-equations 1 to 5, with 2-byte activations and 1-byte dropout masks. States: Rajbhandari et al., "ZeRO" (1910.02054),
-with gradients accumulated in 4 bytes. Micro-batches in flight: those of the schedule (``pipelines.schedules``).
+equations 1 to 5, with activations of the dtype and 1-byte dropout masks. States: Rajbhandari et al., "ZeRO"
+(1910.02054), with gradients accumulated in 4 bytes. Micro-batches in flight: those of the schedule
+(``pipelines.schedules``).
 """
 
 from __future__ import annotations
@@ -11,12 +12,20 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
-from tensortide.parallelism.closed.configuration import Configuration, with_shared_heads
+from tensortide.parallelism.closed.configuration import (
+    HALF,
+    LOSS_BYTES,
+    Configuration,
+    layers_of_ranks,
+    with_shared_heads,
+)
 from tensortide.parallelism.closed.transformer import Transformer
 from tensortide.parallelism.pipelines import SCHEDULES
 
-WEIGHT, STATES = 2, 12
-"""Bytes of a parameter: 16-bit weight; 32-bit master weight and two moments of Adam."""
+MOMENT_BYTES = 8
+"""Of a parameter: two moments of Adam in 32 bits."""
+MASK_BYTES = 1
+"""Of an element of a dropout mask."""
 
 
 class RankMemory(NamedTuple):
@@ -39,28 +48,45 @@ class RankMemory(NamedTuple):
 
 
 def rank_memory(shape: Transformer, one: Configuration) -> RankMemory:
-    """The memory of the first rank of the pipeline, which has most activations in flight, and the word embedding."""
+    """The memory of the fullest rank of the pipeline."""
+    return max(memory_of_ranks(shape, one), key=lambda found: found.total)
+
+
+def memory_of_ranks(shape: Transformer, one: Configuration) -> list[RankMemory]:
+    """The memory of each rank of the pipeline. The first and the last have the word embedding."""
     shape = with_shared_heads(shape, one)
     experts = shape.layer_weights - shape.attention_weights
     layer = shape.attention_weights + experts / one.expert
-    parameters = (layer * shape.layers / one.pipeline + shape.embedding_weights) / one.tensor
-    shards = one.shards
-    weights, gradients, optimizer = (
-        nbytes * parameters / (shards if one.zero >= stage else 1)
-        for nbytes, stage in ((WEIGHT, 3), (one.gradient_bytes, 2), (STATES, 1))
-    )
-    return RankMemory(weights, gradients, optimizer, activation_bytes(shape, one))
+    states = state_bytes(one)
+    found = []
+    for rank, own in enumerate(layers_of_ranks(shape.layers, one, one.chunks)):
+        ends = shape.embedding_weights if rank in (0, one.pipeline - 1) else 0
+        parameters = (layer * own + ends) / one.tensor
+        weights, gradients, optimizer = (nbytes * parameters for nbytes in states)
+        found.append(RankMemory(weights, gradients, optimizer, activation_bytes(shape, one, rank, own)))
+    return found
 
 
-def activation_bytes(shape: Transformer, one: Configuration) -> float:
-    """Activations of the layers of the first rank, and, if it is the last too, those of head and loss."""
-    own = shape.layers / one.pipeline
+def state_bytes(one: Configuration) -> tuple[float, float, float]:
+    """Bytes of a parameter's weight, gradient and optimizer state on a rank. Weights of 16 bits have a master copy of
+    32 beside the moments of Adam; wider ones are their own, with moments as wide."""
+    width = one.element_bytes
+    optimizer = MOMENT_BYTES + 4 if width == HALF else 2 * width
+    each = (width, 3), (max(width, one.gradient_bytes), 2), (optimizer, 1)
+    weight, gradient, state = (nbytes / (one.shards if one.zero >= stage else 1) for nbytes, stage in each)
+    return weight, gradient, state
+
+
+def activation_bytes(shape: Transformer, one: Configuration, rank: int = 0, own: float | None = None) -> float:
+    """Activations of the ``own`` layers of a pipeline rank, and, if it is the last one, those of head and loss."""
+    own = layers_of_ranks(shape.layers, one, one.chunks)[rank] if own is None else own
     activation = one.micro_batch * shape.seq / one.context * shape.hidden
-    held = own * layer_bytes(shape, one) * in_flight(one)
+    held = own * layer_bytes(shape, one) * in_flight(one, rank)
     if one.recompute == "full":  # one layer at a time has all of them again
         held += layer_bytes(shape, without_recompute(one))
-    if one.pipeline == 1:
-        held += 4 * activation / one.tensor * (1 + shape.vocab / shape.hidden)
+    if rank == one.pipeline - 1:
+        width = one.element_bytes
+        held += activation / one.tensor * (2 * width + max(LOSS_BYTES, width) * shape.vocab / shape.hidden)
     return held
 
 
@@ -69,18 +95,19 @@ def layer_bytes(shape: Transformer, one: Configuration) -> float:
     h, t = shape.hidden, one.tensor
     activation = one.micro_batch * shape.seq / one.context * h
     undivided = t if one.sequence else 1
+    e = one.element_bytes
     if one.recompute == "full":
-        return 2 * activation / undivided
-    scores = 5 * shape.heads * shape.seq / h
+        return e * activation / undivided
+    scores = (2 * e + MASK_BYTES) * shape.heads * shape.seq / h
     kept = 0.0 if one.recompute == "selective" or one.fused_attention else scores
     wide = (shape.active if shape.experts else 1) * shape.ffn / h
-    projections = 4 + 4 * shape.kv / shape.heads + (8 if shape.gated else 4) * wide
-    return activation * (10 / undivided + (projections + kept) / t)
+    projections = e * (2 + 2 * shape.kv / shape.heads + (4 if shape.gated else 2) * wide)
+    return activation * ((4 * e + 2 * MASK_BYTES) / undivided + (projections + kept) / t)
 
 
-def in_flight(one: Configuration) -> float:
-    """Micro-batches whose activations the first rank holds at once."""
-    return SCHEDULES[one.schedule].in_flight(0, one.pipeline, one.micro_batches, one.chunks)
+def in_flight(one: Configuration, rank: int = 0) -> float:
+    """Micro-batches whose activations a rank holds at once."""
+    return SCHEDULES[one.schedule].in_flight(rank, one.pipeline, one.micro_batches, one.chunks)
 
 
 def without_recompute(one: Configuration, *, sequence: bool | None = None) -> Configuration:

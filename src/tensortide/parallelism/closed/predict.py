@@ -7,9 +7,9 @@ from typing import NamedTuple
 import numpy as np
 
 from tensortide.parallelism.closed.columns import Columns, Step, columns, layer_of
-from tensortide.parallelism.closed.configuration import Configuration, check
+from tensortide.parallelism.closed.configuration import HALF, Configuration, check, layers_of_stages
 from tensortide.parallelism.closed.constants import Reference, StepConstants, pool_of, shipped
-from tensortide.parallelism.closed.formula import parts
+from tensortide.parallelism.closed.formula import head_ns, layer_ns, parts
 from tensortide.parallelism.closed.memory import RankMemory, rank_memory
 from tensortide.parallelism.closed.transformer import Transformer
 from tensortide.timing.collectives import Nodes
@@ -20,7 +20,8 @@ from tensortide.timing.intervals import UNMEASURED
 class StepPrediction(NamedTuple):
     """Time of a step (``time``, and ``parts`` of it in nanoseconds) and memory of its fullest rank.
 
-    ``factor``: measured over closed form of its layer, None where few or no steps like it were measured.
+    ``factor``: measured over closed form of its layer, None where few or no steps like it were measured. ``stages_ns``
+    of both passes of a micro-batch through each stage, and ``layers`` of each.
     """
 
     configuration: Configuration
@@ -28,6 +29,8 @@ class StepPrediction(NamedTuple):
     parts: dict[str, float]
     memory: RankMemory
     factor: float | None = None
+    stages_ns: tuple[float, ...] = ()
+    layers: tuple[int, ...] = ()
 
 
 def known_columns(step: Step) -> tuple[Columns, float | None]:
@@ -51,12 +54,18 @@ def predict_step(
     check(configuration, shape, nodes.size)
     step = Step(shape, configuration, nodes)
     steps, factor = known_columns(step) if constants is None else (columns([step]), None)
-    columned = parts(shipped().constants if constants is None else constants, steps)
+    known_constants = shipped().constants if constants is None else constants
+    columned = parts(known_constants, steps)
     found = {name: float(column[0]) for name, column in columned._asdict().items()}
     ns = sum(found.values())
-    known = nodes.device.name == Reference().device and nodes.size <= Reference().devices
+    alike = nodes.device.name == Reference().device and configuration.element_bytes == HALF
+    known = alike and nodes.size <= Reference().devices
     half = pool_of(nodes.count, known=factor is not None).of(ns)
     below, above = (half.below, half.above) if known else (max(UNMEASURED, half.below), max(UNMEASURED, half.above))
     provenance = Provenance.INTERPOLATED if known else Provenance.EXTRAPOLATED
     time = Estimate.of(ns, below, above, provenance, "step")
-    return StepPrediction(configuration, time, found, rank_memory(shape, configuration), factor)
+    layers = layers_of_stages(shape.layers, configuration.pipeline * configuration.chunks)
+    stages = float(layer_ns(known_constants, steps)[0]) * np.array(layers, float)
+    stages[-1] += float(head_ns(known_constants, steps)[0])
+    memory = rank_memory(shape, configuration)
+    return StepPrediction(configuration, time, found, memory, factor, tuple(stages.tolist()), tuple(layers))

@@ -11,14 +11,23 @@ from __future__ import annotations
 from tensortide.errors import DegreesError
 from tensortide.graph.model import Graph
 from tensortide.parallelism.analysis import analyzed
-from tensortide.parallelism.divided_step import ExpertParallel
+from tensortide.parallelism.divided_step import Asked, RankStep
 from tensortide.parallelism.experts.module_experts import expert_modules
 from tensortide.parallelism.experts.modules_step import modules_step
 from tensortide.parallelism.experts.stacked import StackedExperts
 from tensortide.parallelism.experts.stacked_step import stacked_step
 
 
-def expert_parallel(graph: Graph, ranks: int, rank: int) -> ExpertParallel:
+def divide(step: RankStep, asked: Asked) -> RankStep | None:
+    """The step of one of the ranks that share experts; None if there are no others."""
+    degrees, at = asked.degrees, asked.at
+    if degrees.expert == 1:
+        return None
+    rank = (at.data * degrees.context + at.context) % degrees.expert if at.expert is None else at.expert
+    return asked.shared(expert_parallel, step.graph, degrees.expert, rank)
+
+
+def expert_parallel(graph: Graph, ranks: int, rank: int) -> RankStep:
     """The step of one of ``ranks`` over which experts are spread.
 
     Raises DegreesError if the step has no experts, they are not divided evenly, or an op needs the results of experts

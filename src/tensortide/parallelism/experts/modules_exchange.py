@@ -13,18 +13,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-import msgspec
-
 from tensortide.errors import DegreesError
 from tensortide.graph.model import Graph, Op, Phase, Tensor
-from tensortide.parallelism.draft import Draft, Hole, contiguous
+from tensortide.parallelism.draft import Draft, Hole, contiguous, replace
 from tensortide.parallelism.exchange import Exchange, moved_views, stand_in
 from tensortide.parallelism.experts.module_experts import PASSES, ExpertModules, Pass
 from tensortide.parallelism.experts.owners import GROUP, owner_of
 from tensortide.parallelism.rules.exchanged import row_dimension
 from tensortide.parallelism.sites import located
-
-replace = msgspec.structs.replace
 
 
 @dataclass(slots=True)

@@ -7,26 +7,25 @@ of their experts, after them one brings results back.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from functools import partial
 
 from tensortide.errors import DegreesError
-from tensortide.graph.model import Graph, Role
+from tensortide.graph.model import Graph, Op, Role
 from tensortide.parallelism.analysis import Analysis, analyzed
-from tensortide.parallelism.axes import GIVEN, Axis
-from tensortide.parallelism.divided_step import Division, ExpertParallel
+from tensortide.parallelism.axes import Axis
+from tensortide.parallelism.divided_step import RankStep
 from tensortide.parallelism.draft import Draft
-from tensortide.parallelism.exchange import PREFIX, replaced
+from tensortide.parallelism.exchange import PREFIX
 from tensortide.parallelism.experts.module_experts import PASSES, ExpertModules, Pass
 from tensortide.parallelism.experts.modules_exchange import Moves, local_form
 from tensortide.parallelism.experts.owners import GROUP, check_divisible, owner_of
 from tensortide.parallelism.experts.rank_experts import RankExperts, homes_of, with_norms
-from tensortide.parallelism.local import LocalSizes
+from tensortide.parallelism.propagate import Division, Seed
 from tensortide.parallelism.rules.exchanged import row_dimension
 from tensortide.parallelism.sites import located
 from tensortide.parallelism.window import brought_together
 
 
-def modules_step(graph: Graph, layers: list[ExpertModules], ranks: int, rank: int) -> ExpertParallel:
+def modules_step(graph: Graph, layers: list[ExpertModules], ranks: int, rank: int) -> RankStep:
     """The step of one of ``ranks`` over which the experts of ``layers`` are spread.
 
     Raises DegreesError if the ranks do not divide the experts of a layer, an expert has no rows or one, or an op needs
@@ -44,16 +43,18 @@ def modules_step(graph: Graph, layers: list[ExpertModules], ranks: int, rank: in
         longer.update(analysis.axes.leaves([analysis.dims[tensor][dim]])[:1])
     _check_one_by_one(analysis, longer, ranks)
     _check_apart(analysis, longer, moves, ranks)
-    draft = Draft(LocalSizes(analysis, frozenset(), ranks, longer).graph())
-    replaced(draft, partial(local_form, draft, ranks, rank, moves.owners))
-    names = _owners(graph, layers, ranks)
+
+    def exchange(draft: Draft, kind: str, number: int, op: Op) -> list[Op]:
+        return local_form(draft, ranks, rank, moves.owners, kind, number, op)
+
+    seed = Seed(Division(analysis, frozenset(), ranks, GROUP, frozenset(longer)), rank, exchange=exchange)
+    draft, names = seed.draft(), _owners(graph, layers, ranks)
     homes = homes_of(draft.graph, names)
     left_out = {moves.places[i] for i, owner in moves.region.items() if owner != rank}
     local = RankExperts(draft, left_out, {s for s, owner in homes.items() if owner != rank}).graph()
     local = with_norms(local, homes_of(local, names).keys(), GROUP, ranks)
-    division = Division(analysis, frozenset(), ranks, GROUP, frozenset(longer))
-    remarks = (_remark(layers, moves, ranks, rank),)
-    return ExpertParallel(local, division, frozenset(names), remarks, _fullest(layers, moves.rows, ranks))
+    remarks, fullest = (_remark(layers, moves, ranks, rank),), _fullest(layers, moves.rows, ranks)
+    return RankStep(local, (seed.division,), remarks=remarks, experts=frozenset(names), fullest=fullest)
 
 
 def _check_one_by_one(analysis: Analysis, longer: set[Axis], ranks: int) -> None:
@@ -61,9 +62,8 @@ def _check_one_by_one(analysis: Analysis, longer: set[Axis], ranks: int) -> None
     graph = analysis.graph
     mixing = "rows of an expert are not computed one by one"
     for axis in longer:
-        for index, why in analysis.axes.needs(axis).items():
-            where = "" if index == GIVEN or located(graph, index) in why else f"{located(graph, index)}: "
-            raise DegreesError(f"expert={ranks}: {mixing}: {where}{why}")
+        for why in analysis.reasons(axis):
+            raise DegreesError(f"expert={ranks}: {mixing}: {why}")
     for index, partials in analysis.partials.items():
         axes = {axis for partial in partials for axis in analysis.axes.leaves(partial.axes)}
         if Pass.of(graph.ops[index]) != PASSES[-1] and not longer.isdisjoint(axes):

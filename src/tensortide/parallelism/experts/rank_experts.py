@@ -8,16 +8,13 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
-import msgspec
-
 from tensortide.errors import DegreesError
-from tensortide.graph.model import TENSOR, Graph, Op, Role
-from tensortide.parallelism.draft import Draft, compacted
-from tensortide.parallelism.listed import lists_of, taken_at, written_by
+from tensortide.graph.model import Graph, Op, Role
+from tensortide.parallelism.draft import Draft, compacted, replace
+from tensortide.parallelism.listed import cut_down, positions_of
 from tensortide.parallelism.partials import Partials
 from tensortide.parallelism.sites import base_name, located
 
-replace = msgspec.structs.replace
 _NORMS = ("_foreach_norm", "linalg_vector_norm", "norm")
 
 
@@ -73,34 +70,18 @@ class RankExperts:
         if not others:
             return
         call = graph.calls[op.call]
-        lists = lists_of([value for _, value in call.arguments], op.inputs)
-        length = max(map(len, lists), default=0)
-        groups = [[each[i] for each in lists if len(each) == length] for i in range(length)]
+        groups = positions_of(call, op)
         kept = [i for i, group in enumerate(groups) if not any(owner[t] in self.foreign for t in group)]
         if kept:
-            self.draft.replaced[index] = [self._listed(op, kept, length)]
+            made = cut_down(self.draft, op, kept, len(groups), self._shorter)
+            self.draft.replaced[index] = [made]
+            self.foreign |= {owner[t] for t in set(op.outputs) - set(made.outputs) - self._shorter.keys()}
             return
         written = {owner[op.inputs[slot]] for slot in call.mutated} - self.foreign
         if any(graph.storages[storage].birth is None for storage in written):
             raise DegreesError(f"expert: {located(graph, index)} combines values of experts of several ranks")
         self.draft.replaced[index] = []
         self.foreign |= written | {owner[t] for t in op.outputs}
-
-    def _listed(self, op: Op, kept: list[int], length: int) -> Op:
-        """``op`` on the positions ``kept`` of its lists."""
-        graph = self.draft.graph
-        call = graph.calls[op.call]
-        inputs, outputs = list[int](), list[int]()
-        values = taken_at([value for _, value in call.arguments], op.inputs, kept, length, inputs)
-        returns = taken_at([call.returns], op.outputs, kept, length, outputs)[0]
-        arguments = tuple((name, value) for (name, _), value in zip(call.arguments, values, strict=True))
-        self.foreign |= {graph.index.owner[t] for t in set(op.outputs) - set(outputs)}
-        if call.returns is TENSOR and op.outputs:  # it joins the list
-            whole = graph.tensors[op.outputs[0]]
-            shape = tuple(len(kept) if size == length else size for size in whole.shape)
-            outputs = [self._shorter.setdefault(op.outputs[0], self.draft.fresh(op.outputs[0], shape))]
-        changed = replace(call, arguments=arguments, returns=returns, mutated=written_by(call, arguments))
-        return replace(op, call=self.draft.call(changed), inputs=tuple(inputs), outputs=tuple(outputs))
 
 
 def with_norms(graph: Graph, homes: Collection[int], group: str, ranks: int) -> Graph:

@@ -10,16 +10,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-import msgspec
-
 from tensortide.dtypes import Kind, kind_of
 from tensortide.graph.model import Const, Graph, Op
-from tensortide.parallelism.draft import Draft, Hole
+from tensortide.parallelism.draft import Draft, Hole, replace
 from tensortide.parallelism.exchange import Exchange, moved_views, stand_in
 from tensortide.parallelism.experts.owners import GROUP
 from tensortide.parallelism.experts.stacked import StackedExperts
-
-replace = msgspec.structs.replace
 
 
 def with_stand_ins(experts: StackedExperts) -> tuple[Graph, list[int]]:

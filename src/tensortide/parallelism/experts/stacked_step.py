@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from tensortide.errors import DegreesError
+from tensortide.graph.model import Op
 from tensortide.parallelism.analysis import Analysis, analyzed
 from tensortide.parallelism.axes import Axis
-from tensortide.parallelism.divided_step import Division, ExpertParallel
-from tensortide.parallelism.draft import Draft, compacted
-from tensortide.parallelism.exchange import replaced
+from tensortide.parallelism.divided_step import RankStep
+from tensortide.parallelism.draft import Draft
 from tensortide.parallelism.experts.owners import GROUP, check_divisible
 from tensortide.parallelism.experts.stacked import StackedExperts
 from tensortide.parallelism.experts.stacked_exchange import local_form, with_stand_ins
-from tensortide.parallelism.local import LocalSizes
-from tensortide.parallelism.partials import Partials
+from tensortide.parallelism.propagate import Division, Seed
 from tensortide.parallelism.sites import located
 
 
-def stacked_step(experts: StackedExperts, ranks: int, rank: int) -> ExpertParallel:
+def stacked_step(experts: StackedExperts, ranks: int, rank: int) -> RankStep:
     """The step of one of ``ranks`` over which ``experts`` are spread.
 
     Raises DegreesError if experts or their rows are not divided evenly, or an op needs all experts.
@@ -28,17 +25,13 @@ def stacked_step(experts: StackedExperts, ranks: int, rank: int) -> ExpertParall
     analysis = analyzed(whole)
     chosen = _axes(analysis, experts, ranks)
     longer = frozenset(axis for t in grown for axis in analysis.axes.leaves([analysis.dims[t][1]])[:1])
-    draft = Draft(LocalSizes(analysis, chosen, ranks, longer).graph())
     number = analysis.axes.size[min(chosen)]
-    replaced(draft, partial(local_form, draft, number, ranks, rank))
-    partials = Partials(draft, GROUP, ranks)
-    for index, op in enumerate(draft.graph.ops):
-        found = analysis.partials.get(index, ())
-        norms = {p.output: p.how for p in found if p.how == "norm" and chosen & set(analysis.axes.leaves(p.axes))}
-        partials.read(index, op, norms)
-    division = Division(analysis, chosen, ranks, GROUP, longer)
-    remarks = _remarks(experts, ranks)
-    return ExpertParallel(compacted(draft.finished()), division, experts.names, remarks)
+
+    def exchange(draft: Draft, kind: str, rows: int, op: Op) -> list[Op]:
+        return local_form(draft, number, ranks, rank, kind, rows, op)
+
+    seed = Seed(Division(analysis, chosen, ranks, GROUP, longer), rank, combined=("norm",), exchange=exchange)
+    return RankStep(seed.graph(), (seed.division,), remarks=_remarks(experts, ranks), experts=experts.names)
 
 
 def _check(experts: StackedExperts, ranks: int) -> None:
@@ -67,10 +60,8 @@ def _axes(analysis: Analysis, experts: StackedExperts, ranks: int) -> frozenset[
         if entry.name not in experts.axes:
             continue
         (axis, *_) = analysis.axes.leaves(analysis.dims[entry.tensor][:1])
-        for index, why in analysis.axes.needs(axis).items():
-            if index not in products:
-                where = "" if index < 0 or located(whole, index) in why else f"{located(whole, index)}: "
-                raise DegreesError(f"expert={ranks} does not divide {entry.name}: {where}{why}")
+        for why in analysis.reasons(axis, products.__contains__):
+            raise DegreesError(f"expert={ranks} does not divide {entry.name}: {why}")
         chosen.add(axis)
     return frozenset(chosen)
 

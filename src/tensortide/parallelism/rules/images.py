@@ -72,9 +72,7 @@ def sampled(site: Site) -> None:
     images = [data, site.arguments["grad_output"], site.outs(0)] if backward else [data, site.outs(0)]
     for ref in (*site.inputs, *site.outputs):
         site.tie(data, 0, ref, 0)
-        for dim in range(1, site.rank(ref)):
-            if ref not in images or dim > 1:
-                site.cut(ref, dim)
+        site.cut(ref, *(dim for dim in range(1, site.rank(ref)) if ref not in images or dim > 1))
     for ref in images[1:]:
         if ref is not None:
             site.tie(data, 1, ref, 1)
@@ -90,8 +88,7 @@ def affine_grid(site: Site) -> None:
     theta, out = site.inputs[0], site.outputs[0]
     site.tie(theta, 0, out, 0)
     for ref in (theta, out):
-        for dim in range(1, site.rank(ref)):
-            site.cut(ref, dim)
+        site.cut(ref, *range(1, site.rank(ref)))
 
 
 @rule("_embedding_bag", "_embedding_bag_forward_only")
@@ -149,6 +146,4 @@ def ctc(site: Site) -> None:
     for ref in (*site.inputs, *site.outputs):
         batch = 1 if site.tensor(ref).shape == site.tensor(data).shape else 0
         site.tie(data, 1, ref, batch)
-        for dim in range(site.rank(ref)):
-            if dim != batch:
-                site.cut(ref, dim)
+        site.cut(ref, *(dim for dim in range(site.rank(ref)) if dim != batch))

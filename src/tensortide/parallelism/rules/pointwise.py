@@ -69,5 +69,4 @@ def factory(site: Site) -> None:
 def numbered(site: Site) -> None:
     """Values depend on the position: the output is needed whole."""
     for out in site.outputs:
-        for dim in range(site.rank(out)):
-            site.whole(out, dim)
+        site.whole(out, *range(site.rank(out)))

@@ -90,8 +90,7 @@ def attention(site: Site) -> None:
                 if position and heads:
                     site.partials.append(heads._replace(output=int(out)))
     for ref in (query, key, value, *like_query[:1]):
-        site.whole(ref, 2)
-        site.whole(ref, 3)
+        site.whole(ref, 2, 3)
 
 
 def _tie_mask(site: Site, query: Ref, key: Ref, mask: Ref) -> None:
@@ -173,8 +172,7 @@ def _channels(site: Site, data: Ref, weight: Ref, out: Ref) -> None:
     """Tie images and channels; space is cut, and so are the channels of a group of a grouped convolution."""
     site.tie(data, 0, out, 0)
     for ref in (data, weight, out):
-        for dim in range(2, site.rank(ref)):
-            site.cut(ref, dim)
+        site.cut(ref, *range(2, site.rank(ref)))
     if site.arguments.get("groups", 1) == 1:
         inside, outside = (1, 0) if not site.arguments.get("transposed") else (0, 1)
         site.tie(data, 1, weight, inside)

@@ -40,5 +40,4 @@ def _recurrent(site: Site, data: Ref, batch: int, weights: list[Ref]) -> None:
             of_batch = batch if ref in sequences else rank - 2  # a state: (layers, batch, features)
             site.tie(data, batch, ref, of_batch)
             cut = [dim for dim in range(rank) if dim != of_batch]
-        for dim in cut:
-            site.cut(ref, dim)
+        site.cut(ref, *cut)

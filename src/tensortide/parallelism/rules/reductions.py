@@ -35,8 +35,7 @@ def reduction(site: Site) -> None:
         if how is not None:
             site.partial(out, data, sorted(reduced), how)
     if how is None:
-        for dim in reduced:
-            site.whole(data, dim)
+        site.whole(data, *reduced)
 
 
 def _reduced(dim: object, rank: int) -> set[int]:
@@ -60,8 +59,7 @@ def along(site: Site) -> None:
     for ref in (*site.inputs[1:], *site.outputs):
         if site.rank(ref) == site.rank(data):
             site.tie_all(data, ref)
-    for dim in dims:
-        site.whole(data, dim)
+    site.whole(data, *dims)
 
 
 @rule("multinomial")
@@ -137,8 +135,7 @@ def loss(site: Site) -> None:
         how = "sum" if site.arguments.get("reduction", 1) == 2 else "avg"
         site.partial(site.outputs[0], data, range(site.rank(data)), how)
     elif site.name.endswith("backward") and site.arguments.get("reduction", 1) == 1:
-        for dim in range(site.rank(data)):  # it divides by the number of elements
-            site.whole(data, dim)
+        site.whole(data, *range(site.rank(data)))  # it divides by the number of elements
 
 
 @rule("native_layer_norm", "_fused_rms_norm", "native_layer_norm_backward", "_fused_rms_norm_backward")
@@ -163,8 +160,7 @@ def layer_norm(site: Site) -> None:
             _tie_rows(site, data, out)
     for ref in parameters:
         site.broadcast(data, ref)
-    for dim in range(rank - normalized, rank):
-        site.whole(data, dim)
+    site.whole(data, *range(rank - normalized, rank))
 
 
 def _tie_rows(site: Site, data: Ref, ref: Ref) -> None:
@@ -186,9 +182,7 @@ def batch_norm(site: Site) -> None:
             site.tie_all(data, ref)
         elif site.rank(ref) == 1 and site.size(ref, 0) == site.size(data, 1):
             site.tie(data, 1, ref, 0)
-    for dim in range(site.rank(data)):
-        if dim != 1:
-            site.whole(data, dim)
+    site.whole(data, *(dim for dim in range(site.rank(data)) if dim != 1))
     if backward:
         for position in (1, 2):
             site.partial(site.outs(position), data, [0])
@@ -213,8 +207,7 @@ def group_norm(site: Site) -> None:
                 site.axes.tie(parts[0], [site.dims[ref][1]])
     for axis in channels if parts is None else parts[1]:
         site.axes.whole(axis, f"{site.where} needs the whole of it")
-    for dim in range(2, site.rank(data)):
-        site.whole(data, dim)
+    site.whole(data, *range(2, site.rank(data)))
     if site.name.endswith("backward"):
         for position in (1, 2):
             site.partial(site.outs(position), data, [0])
@@ -227,6 +220,5 @@ def weight_norm(site: Site) -> None:
     for ref in (*site.inputs[1:], *site.outputs):
         if site.rank(ref) == site.rank(weight):
             site.tie_all(weight, ref)
-    for dim in range(site.rank(weight)):
-        if dim != site.arguments.get("dim", 0) % site.rank(weight):
-            site.whole(weight, dim)
+    kept = site.arguments.get("dim", 0) % site.rank(weight)
+    site.whole(weight, *(dim for dim in range(site.rank(weight)) if dim != kept))

@@ -27,10 +27,8 @@ def ranked(site: Site) -> None:
 @rule("histc", "bincount", "aminmax")
 def histogram(site: Site) -> None:
     """Counts of all elements, or the least and the greatest of them."""
-    for dim in range(site.rank(site.inputs[0])):
-        site.whole(site.inputs[0], dim)
-    for dim in range(site.rank(site.outputs[0])):
-        site.whole(site.outputs[0], dim)
+    for ref in (site.inputs[0], site.outputs[0]):
+        site.whole(ref, *range(site.rank(ref)))
 
 
 @rule("_grouped_mm")

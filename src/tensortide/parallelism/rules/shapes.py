@@ -67,8 +67,7 @@ def padded(site: Site) -> None:
     else:
         site.cut_everything("takes another number of dimensions")
     if site.name in ("tril", "triu"):
-        for dim in (-1, -2):
-            site.whole(data, dim)
+        site.whole(data, -1, -2)
 
 
 @rule("unfold_backward")
@@ -83,8 +82,7 @@ def unfold_backward(site: Site) -> None:
     parts = site.axes.split([site.dims[out][dim]], size) if covered else None
     if parts is None:
         site.cut(out, dim)
-        site.cut(grad, dim)
-        site.cut(grad, -1)
+        site.cut(grad, dim, -1)
     else:
         site.axes.tie(parts[0], [site.dims[grad][dim]])
         site.axes.tie(parts[1], [site.dims[grad][-1]])
@@ -145,8 +143,7 @@ def indexed(site: Site) -> None:
     indices = site.arguments["indices"]
     places = [dim for dim, ref in enumerate(indices) if isinstance(ref, Ref)]
     found = [indices[dim] for dim in places]
-    for dim in places:
-        site.whole(data, dim)
+    site.whole(data, *places)
     if any("bool" in site.tensor(ref).dtype for ref in found):
         return selected(site, data, found, places)
     taken = site.arguments["values"] if "put" in site.name else site.outputs[0]
@@ -223,5 +220,4 @@ def cell(site: Site) -> None:
         if site.rank(ref) == 2 and site.size(ref, 0) == site.size(data, 0):
             site.tie(data, 0, ref, 0)
     for ref in (*site.inputs, *site.outputs):
-        for dim in range(1 if site.rank(ref) > 1 else 0, site.rank(ref)):
-            site.cut(ref, dim)
+        site.cut(ref, *range(1 if site.rank(ref) > 1 else 0, site.rank(ref)))

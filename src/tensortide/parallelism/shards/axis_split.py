@@ -3,26 +3,23 @@
 from __future__ import annotations
 
 import functools
-import math
 from collections import defaultdict
 from typing import NamedTuple
 
-import msgspec
+from msgspec.structs import replace
 
+from tensortide.dtypes import ITEM_BYTES
 from tensortide.graph.effects import draws_random
 from tensortide.graph.model import Call, Graph, Phase, Role, Storage, Tensor
 from tensortide.parallelism.analysis import Analysis
 from tensortide.parallelism.axes import Axis
-from tensortide.parallelism.local import StoredAxis, distance, local_offset, localized
-from tensortide.parallelism.rules.products import CONVOLUTIONS
-from tensortide.parallelism.sites import Partial, base_name
-
-replace = msgspec.structs.replace
+from tensortide.parallelism.local import StoredAxis, local_tensor, localized
+from tensortide.parallelism.local_forms import ADDENDS, over
+from tensortide.parallelism.propagate import Division
+from tensortide.parallelism.sites import base_name
 
 COMBINED = {"sum": "add", "avg": "add", "max": "maximum", "min": "minimum", "norm": "hypot"}
 """The op that combines two partial results, by how they are combined. Parts of a mean are weighted first."""
-_SUMMANDS = {"addmm": "self", "baddbmm": "self", **dict.fromkeys(CONVOLUTIONS, "bias")}
-"""Products that add one of their arguments, which one part alone must add."""
 
 
 class Facts:
@@ -108,7 +105,7 @@ class AxisSplit:
             return None
         (inner, dtype), *others = sorted(found)
         held = int(self.graph.storages[storage].nbytes)
-        elements, rest = divmod(held, Tensor(0, dtype, (), ()).itemsize)
+        elements, rest = divmod(held, ITEM_BYTES[dtype])
         outer, left = divmod(elements, self.total * inner)
         if others or rest or left:
             return "does not lie in its memory in equal strides"
@@ -116,20 +113,13 @@ class AxisSplit:
 
     def tensor(self, number: int, part: int) -> Tensor:
         """A tensor as one part has it; its storage is still that of the whole."""
-        tensor = self.graph.tensors[number]
-        slab = self.slab(tensor.storage)
-        size, total = self.sizes[part], self.total
-        places = [] if slab is None else [StoredAxis(slab.inner, total, size)]
-        shape = []
-        for axis in self.facts.analysis.dims[number]:
-            leaves = self.facts.analysis.axes.leaves([axis])
-            whole = self.facts.analysis.axes.size
-            shape.append(math.prod(size if leaf == self.axis else whole[leaf] for leaf in leaves) if leaves else 1)
-        for dim, axis in enumerate(self.facts.analysis.dims[number]):
-            if not self.facts.analysis.axes.leaves([axis]):
-                shape[dim] = self.facts.analysis.axes.size[axis]
-        strides = tuple(distance(stride, places) for stride in tensor.strides)
-        return replace(tensor, shape=tuple(shape), strides=strides, offset=local_offset(tensor.offset, places))
+        slab, size = self.slab(self.graph.tensors[number].storage), self.sizes[part]
+        unit = 1 if slab is None else ITEM_BYTES[slab.dtype]
+        places = [] if slab is None else [StoredAxis(slab.inner * unit, self.total, size)]
+        whole = self.facts.analysis.axes.size
+        return local_tensor(
+            self.facts.analysis, number, lambda leaf: size if leaf == self.axis else whole[leaf], places
+        )
 
     def storage(self, number: int, part: int) -> Storage:
         """A storage as one part has it."""
@@ -146,9 +136,7 @@ class AxisSplit:
 
     def partials(self, index: int) -> dict[int, str]:
         """The outputs of an op that are partial in each part, and how they are combined."""
-        leaves = self.facts.analysis.axes.leaves
-        found: list[Partial] = self.facts.analysis.partials.get(index, [])
-        return {p.output: p.how for p in found if self.axis in leaves(p.axes)}
+        return Division(self.facts.analysis, frozenset({self.axis}), len(self.sizes), "").partials(index)
 
     def touched(self, index: int) -> bool:
         """Return whether an op has the axis in any of its tensors."""
@@ -168,7 +156,7 @@ class AxisSplit:
         name = base_name(call.op)
         if not self.touched(index):
             return "none of its tensors has the axis"
-        why = facts.needs.get(self.axis, {}).get(index, "") or self._over_classes(index, name)
+        why = facts.needs.get(self.axis, {}).get(index, "") or self._over_classes(index)
         if why:
             return why
         if facts.keep_random and draws_random(call):
@@ -184,36 +172,18 @@ class AxisSplit:
         for output in op.outputs:
             if output in partials and (partials[output] not in COMBINED or name == "_addmm_activation"):
                 return f"its parts cannot be combined ({partials[output]})"
-        if partials and name in _SUMMANDS and {"alpha", "beta"} & dict(call.arguments).keys():
+        if partials and name in ADDENDS and {"alpha", "beta"} & dict(call.arguments).keys():
             return "it scales what it adds"
         return ""
 
-    def _over_classes(self, index: int, name: str) -> str:
+    def _over_classes(self, index: int) -> str:
         """The reason why an op over a table or over classes is not divided along these."""
         op = self.graph.ops[index]
-        arguments = dict(self.graph.calls[op.call].arguments)
-        if name == "embedding":
-            tensor, dim = op.inputs[0], 0
-        elif name == "embedding_dense_backward":
-            tensor, dim = op.outputs[0], 0
-        elif name in ("_log_softmax", "_log_softmax_backward_data"):
-            tensor, dim = op.inputs[0], arguments["dim"]  # type: ignore[assignment]  # a number
-        elif name.startswith("nll_loss"):
-            tensor = op.inputs[1 if name.endswith("backward") else 0]
-            dim = 1 if len(self.graph.tensors[tensor].shape) > 1 else 0
-        else:
+        call, analysis = self.graph.calls[op.call], self.facts.analysis
+        where = over(call, op, self.graph.tensors)
+        if where is None or self.axis not in analysis.axes.leaves([analysis.dims[where[0]][where[1]]]):
             return ""
-        divided = self.axis in self.facts.analysis.axes.leaves([self.facts.analysis.dims[tensor][dim]])
-        return (
-            f"{self.graph.calls[op.call].op} needs all {'rows' if 'embedding' in name else 'classes'}"
-            if divided
-            else ""
-        )
-
-
-def summand_of(name: str) -> str:
-    """The argument that a product adds; empty for any other op."""
-    return _SUMMANDS.get(name, "")
+        return f"{call.op} needs all {'rows' if 'embedding' in call.op else 'classes'}"
 
 
 @functools.cache

@@ -6,7 +6,8 @@ from collections.abc import Iterator
 
 from tensortide.graph.model import TENSOR, Graph, Named, Op, Phase, Role, Value
 from tensortide.parallelism.draft import Hole, replace
-from tensortide.parallelism.shards.axis_split import Facts, product_of, summand_of
+from tensortide.parallelism.local_forms import ADDENDS
+from tensortide.parallelism.shards.axis_split import Facts, product_of
 from tensortide.parallelism.shards.contents import OWN, Contents, Label, Pending
 from tensortide.parallelism.shards.regions import Divided, Region
 from tensortide.parallelism.sites import base_name
@@ -189,7 +190,7 @@ class Walk(Contents):
         module = self.modules.of_part(region, part, op.module)
         like = replace(op, module=module)
         name = base_name(call.op)
-        summand = summand_of(name)
+        summand = ADDENDS.get(name, "")
         if part and summand and region.split.partials(index):
             holes = iter(inputs.values())
             arguments = {key: _filled(value, holes) for key, value in call.arguments}

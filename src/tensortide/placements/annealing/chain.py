@@ -13,7 +13,8 @@ from tensortide.compiled import compiled, entry
 from tensortide.placements.annealing.estimate import OVER as OVER_USE
 from tensortide.placements.annealing.estimate import TIME, Estimate, estimate
 from tensortide.placements.annealing.moves import DRAWS, Neighbourhood, move
-from tensortide.placements.annealing.table import Floats, Ints, Placements, Table, add, find
+from tensortide.placements.annealing.table import Table, add, find
+from tensortide.placements.arrays import Floats, Ints, Placements
 
 (
     ENERGY,

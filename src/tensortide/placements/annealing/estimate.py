@@ -12,7 +12,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tensortide.compiled import compiled, entry
-from tensortide.placements.annealing.table import Floats, Ints, Placements
+from tensortide.placements.arrays import Floats, Ints, Placements
 
 TIME, OVER = range(2)
 """Places of ``Estimate.found``: ms of all batches, and bytes of over-use."""

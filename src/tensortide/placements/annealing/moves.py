@@ -16,7 +16,7 @@ import numpy as np
 
 from tensortide.compiled import compiled
 from tensortide.errors import PlacementError
-from tensortide.placements.annealing.table import Floats, Ints, Placements
+from tensortide.placements.arrays import Floats, Ints, Placements
 
 DRAWS = 6
 """Random numbers that one move takes."""

@@ -8,10 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensortide.compiled import compiled, entry
+from tensortide.placements.arrays import Floats, Ints, Placements
 
-Ints: TypeAlias = NDArray[np.int64]
-Floats: TypeAlias = NDArray[np.float64]
-Placements: TypeAlias = NDArray[np.int64]
 Rows: TypeAlias = NDArray[np.int16]
 
 _PRIME = 2_147_483_647

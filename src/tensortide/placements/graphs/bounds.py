@@ -5,18 +5,15 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING
 
+import numpy as np
+from numpy.typing import NDArray
+
+from tensortide.placements.arrays import Floats
 from tensortide.placements.bounds import Bounds
 from tensortide.placements.graphs.memory_limits import Limit
 from tensortide.placements.graphs.schedules import tails_ns
 from tensortide.placements.graphs.tables import Step
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    Floats = NDArray[np.float64]
 
 _ROUNDS = 300
 """Weights of devices that are tried for the strongest bound on shared work."""
@@ -29,8 +26,6 @@ def bounds_of(step: Step, pins: Mapping[int, int], limits: Sequence[Limit]) -> B
     fastest device, where the ops of one unit wait for each other. Work: that of all units, shared out among the
     devices, or that of issuing them among the hosts, so that the resident bytes fit.
     """
-    import numpy as np
-
     if not len(step.graph):
         return Bounds(0.0, 0.0)
     chain = max(int(tails_ns(step).max()), _longest_unit(step))
@@ -76,8 +71,6 @@ def _longest_unit(step: Step) -> int:
 
 def _heads_ns(step: Step, least: list[int]) -> NDArray[np.int64]:
     """The longest path of ops before each op."""
-    import numpy as np
-
     heads = [0] * len(least)
     for op, before in enumerate(step.graph.index.dependencies):
         heads[op] = max((heads[earlier] + least[earlier] for earlier in before), default=0)
@@ -111,8 +104,6 @@ def _shared_out(work: Floats, limit: Limit) -> float:
     the sum over the units of the least weighted time and price, less the price of all capacity. Weights and prices
     rise where the cheapest placement exceeds the mean load and the capacity, and the strongest bound counts.
     """
-    import numpy as np
-
     memory, capacity = limit.unit_bytes, limit.room_bytes
     units, devices = work.shape
     finite = np.where(np.isfinite(work), work, 0.0)

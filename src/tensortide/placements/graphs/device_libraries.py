@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tensortide.memory import blas_workspaces
+from tensortide.placements.arrays import Ints
 from tensortide.placements.graphs.units import Units
 from tensortide.timing.catalogue import Device, device
 from tensortide.timing.clusters import Cluster
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from tensortide.memory.lifetimes import Ints
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,8 +34,6 @@ class Libraries:
     def of_units(self, count: int, *, shared: bool = False) -> NDArray[np.float64]:
         """The bytes that each of ``count`` units needs on each device [units, devices]; ``shared``: each unit's equal
         part of the workspace, a lower bound on what a device has."""
-        import numpy as np
-
         found = np.zeros((count, self.nbytes.shape[1]))
         for units, sizes in zip(self.units, self.nbytes, strict=True):
             found[list(units)] += sizes / (len(units) if shared else 1)
@@ -48,8 +43,6 @@ class Libraries:
 def libraries_of(units: Units, cluster: Cluster) -> Libraries:
     """The libraries of a step on the devices of ``cluster``: storages that are at home with no unit. All units need one
     that is no workspace of BLAS: which ops use it is not known."""
-    import numpy as np
-
     graph, users = units.graph, {name: set[int]() for name in blas_workspaces.NAMES}
     for unit, handle in zip(units.of_op, blas_workspaces.handles(graph), strict=True):
         if handle is not None:

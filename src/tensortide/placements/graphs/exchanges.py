@@ -7,8 +7,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
 from tensortide.graph.communication import kind_of, payload_bytes
 from tensortide.graph.model import Graph
+from tensortide.placements.arrays import Ints
 from tensortide.placements.graphs.channels import SharedChannel
 from tensortide.placements.graphs.kernel.records import Exchanges
 from tensortide.play.rates import FULL
@@ -16,7 +19,6 @@ from tensortide.timelines.data_parallel import exposed_after_ns
 from tensortide.timing.collectives.constants import CONTENTION
 
 if TYPE_CHECKING:
-    from tensortide.memory.lifetimes import Ints
     from tensortide.placements.graphs.simulate import Simulated
 
 RATE = round(FULL * (1 - CONTENTION))
@@ -91,8 +93,6 @@ def streams_of(exchanges: Sequence[ExchangeOp]) -> tuple[tuple[str, str], ...]:
 
 def exchange_table(graph: Graph, beside: Beside | None, devices: int, lanes: int) -> Exchanges:
     """The table of the simulator, on so many ``devices`` and ``lanes`` of links."""
-    import numpy as np
-
     none = np.zeros(0, np.int64)
     own = () if beside is None else beside.exchanges
     number = np.full(len(graph), -1, np.int64)
@@ -121,8 +121,6 @@ def _sharers(channels: Sequence[SharedChannel], devices: int, lanes: int) -> tup
 
     Returns the numbers, the channels of each, where those of each begin, and how often it passes them at a time.
     """
-    import numpy as np
-
     passes: dict[int, list[tuple[int, int]]] = {}
     for number, channel in enumerate(channels):
         for queue, flows in channel.queues.items():

@@ -178,7 +178,7 @@ class PlacedStep:
     @functools.cached_property
     def bounds(self) -> Bounds:
         """Lower bounds of the time of any placement."""
-        return self.ready.problem.bounds()
+        return self.ready.problem.bounds
 
     @property
     def bound_ns(self) -> Annotated[int, Show("No placement takes less than", level=1)]:

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import functools
 import itertools
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
+from typing import NamedTuple, TypeAlias
 
+import numpy as np
+
+from tensortide.placements.arrays import Ints
 from tensortide.placements.graphs.simulate import Simulated
 from tensortide.timelines.events import Events, Kind
 from tensortide.timelines.timeline import Timeline
-
-if TYPE_CHECKING:
-    from tensortide.memory.lifetimes import Ints
 
 _RELEASE, _ALLOCATE = 0, 1
 _Change: TypeAlias = tuple[int, int, int, int]
@@ -47,8 +47,6 @@ class PlacedTimeline(Timeline):
     @functools.cached_property
     def levels(self) -> tuple[DeviceBytes, ...]:
         """The bytes of each device over time, derived from when ops and transfers run."""
-        import numpy as np
-
         found = []
         for changes in _changes(self.simulated):
             rows = np.array(sorted(changes), np.int64).reshape(-1, 4)
@@ -56,8 +54,6 @@ class PlacedTimeline(Timeline):
         return tuple(found)
 
     def _events(self) -> Events:
-        import numpy as np
-
         run, step = self.simulated, self.simulated.step
         ops, sends = len(step.graph), len(run.sent)
         storages = step.tables.storage_of[run.sent] if sends else run.sent

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from tensortide.errors import PlanError
 from tensortide.graph.model import Phase, Role
 from tensortide.memory.lifetimes import Residence, residences
 from tensortide.placements.annealing.chain import Chain
-from tensortide.placements.annealing.stepped import stepped
+from tensortide.placements.arrays import Floats, Ints
 from tensortide.placements.bounds import Bounds
 from tensortide.placements.digest import digest_of
 from tensortide.placements.graphs.bounds import bounds_of
@@ -19,20 +19,13 @@ from tensortide.placements.graphs.memory_limits import Limit
 from tensortide.placements.graphs.schedules import MicroBatchSchedule
 from tensortide.placements.graphs.simulate import Simulator
 from tensortide.placements.graphs.tables import Step
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from tensortide.memory.lifetimes import Ints
-
-    Floats = NDArray[np.float64]
+from tensortide.placements.problem import Problem, computed
 
 PENALTY_MS_PER_BYTE = 1.0
 """Penalty of a byte above a device's capacity."""
 
 
-class GraphProblem:
+class GraphProblem(Problem):
     """The units of ``step`` as genes, in the order of their first ops; ``pins`` fix the device of some.
 
     Scores are of a whole step in ms, with ``PENALTY_MS_PER_BYTE`` for what peaks exceed the capacities. A placement
@@ -40,6 +33,12 @@ class GraphProblem:
     """
 
     penalty_ms_per_byte = PENALTY_MS_PER_BYTE
+    chained = None
+    """Units do not chain up: ops of a unit run beside those of others that read from it."""
+    sharing = None
+    """Each gene is on one device."""
+    drains = False
+    """``in_flight`` already says how few a late stage keeps."""
 
     def __init__(
         self, step: Step, schedule: MicroBatchSchedule | None = None, pins: Mapping[int, int] | None = None
@@ -47,19 +46,16 @@ class GraphProblem:
         self.step = step
         self.schedule = schedule or MicroBatchSchedule()
         self.pins = dict(pins or {})
+        self.names, self.devices, self.batches = step.units.names, step.devices, self.schedule.micro_batches
+        self.in_flight = self.schedule.most_in_flight
         self.simulator = Simulator(step, self.schedule)
         self._idle: list[Simulator] = []
 
-    def __reduce__(self) -> tuple[type[GraphProblem], tuple[Step, MicroBatchSchedule, dict[int, int]]]:
+    def __reduce__(self) -> tuple[type[GraphProblem], tuple[Step, MicroBatchSchedule, Mapping[int, int]]]:
         """Travel to another process without simulators: what they fill in is of one thread."""
         return GraphProblem, (self.step, self.schedule, self.pins)
 
-    @property
-    def names(self) -> tuple[str, ...]:
-        """The names of the units."""
-        return self.step.units.names
-
-    @functools.cached_property
+    @computed
     def digest(self) -> str:
         """Text that differs from that of every problem whose scores may: of graph, units, machine, times, schedule and
         pins."""
@@ -69,23 +65,11 @@ class GraphProblem:
         parts = (step.graph.index.digest, phases, self.names, machine, step.rule, self.schedule)
         return digest_of((*parts, sorted(self.pins.items()), *step.tables[:-1], *step.tables.exchanges))
 
-    @property
-    def devices(self) -> int:
-        """Number of devices."""
-        return self.step.devices
-
-    @property
-    def batches(self) -> int:
-        """Micro-batches of a step."""
-        return self.schedule.micro_batches
-
     def evaluate(self, placements: Ints) -> tuple[Floats, Floats]:
         """Scores [k] in ms and over-use [k] in bytes of ``placements`` [k, genes], or of one [genes].
 
         Safe to call from several threads at once, which run side by side.
         """
-        import numpy as np
-
         rows = np.atleast_2d(np.asarray(placements, np.int64))
         scores, over = np.empty(len(rows)), np.zeros(len(rows))
         with self._simulator() as simulator:
@@ -100,10 +84,8 @@ class GraphProblem:
         return scores, over
 
     def anneal(self, chain: Chain, group_of: Ints, steps: int) -> int:
-        """Take up to ``steps`` steps of ``chain``, whose genes are groups of units, as ``group_of`` [genes] says; safe
-        to call from several threads at once, for different chains. Returns the number of steps taken."""
         if not self.simulator.anneals:
-            return stepped(self, chain, group_of, steps)
+            return super().anneal(chain, group_of, steps)
         with self._simulator() as simulator:
             return simulator.anneal(chain, group_of, steps, self.penalty_ms_per_byte)
 
@@ -119,33 +101,19 @@ class GraphProblem:
         finally:
             self._idle.append(simulator)
 
-    sharing = None
-    """Each gene is on one device."""
-    drains = False
-    """False: ``in_flight`` already says how few a late stage keeps."""
-
-    def in_flight(self, stages: int) -> int:
-        """Return the micro-batches in flight, at most, on a device with ``stages`` stages from its own on."""
-        return self.schedule.most_in_flight(stages)
-
     def pinned(self, place: Iterable[int]) -> tuple[int, ...]:
         """``place`` with the pins kept."""
         return tuple(self.pins.get(gene, int(device)) for gene, device in enumerate(place))
 
+    @computed
     def bounds(self) -> Bounds:
-        """Lower bounds of every score (``bounds.bounds_of``)."""
-        return self._bounds
-
-    @functools.cached_property
-    def _bounds(self) -> Bounds:
+        """Lower bounds of every score."""
         return bounds_of(self.step, self.pins, self.limits)
 
-    @functools.cached_property
+    @computed
     def limits(self) -> tuple[Limit, ...]:
         """Necessary conditions of memory. In the first, units share the workspaces of libraries equally. In the second,
         only units that use every library count, beside all workspaces."""
-        import numpy as np
-
         libraries, resident = self.step.libraries, self.resident[:, None]
         every = resident + libraries.of_units(len(self.names), shared=True)
         whole = Limit(every, self.simulator.device_bytes)
@@ -157,30 +125,24 @@ class GraphProblem:
             np.where(uses_all, resident, np.zeros_like(every)), self.capacity, " beside the workspaces of libraries"
         )
 
-    @functools.cached_property
+    @computed
     def resident(self) -> Floats:
         """Bytes of each unit that are resident throughout the step, without libraries [genes]."""
-        import numpy as np
-
         found, tables = np.zeros(len(self.names)), self.step.tables
         always = (tables.early == 1) & ~self.step.released & (tables.home >= 0)
         np.add.at(found, tables.home[always], tables.nbytes[always])
         return found
 
-    @property
+    @computed
     def capacity(self) -> Floats:
         """Bytes of each device for its units, less the workspaces of libraries; infinite where there is no limit."""
-        import numpy as np
-
         left: Floats = np.maximum(self.simulator.device_bytes - self.step.libraries.nbytes.sum(axis=0), 0.0)
         return left
 
-    @functools.cached_property
+    @computed
     def work(self) -> Floats:
         """Time of each unit on each device for one micro-batch, or on its host if that needs longer for the whole step,
         ms [genes, devices]."""
-        import numpy as np
-
         found = [np.zeros((len(self.names), self.devices)) for _ in range(2)]
         for column, ns in zip(found, (self.step.computing_ns, self.step.issue_ns), strict=True):
             np.add.at(column, self.step.tables.unit, ns)
@@ -188,24 +150,15 @@ class GraphProblem:
         longer: Floats = np.where(host.sum(axis=0) > device.sum(axis=0), host, device)
         return longer / 1e6 / self.batches
 
-    @property
-    def chained(self) -> None:
-        """Say that units do not chain up: ops of a unit run beside those of others that read from it."""
-        return
-
-    @functools.cached_property
+    @computed
     def copies(self) -> Floats:
         """Bytes that each edge carries forwards, for one micro-batch [m]."""
-        import numpy as np
-
         sent = [self.carried.get((a, b), (0, 0))[1] for a, b in self.edges.tolist()]
         return np.array(sent, np.float64) / self.batches
 
-    @functools.cached_property
+    @computed
     def lanes(self) -> Ints:
         """Number of the queue that is slowest on the route between two devices [devices, devices]."""
-        import numpy as np
-
         cluster = self.step.cluster
         found = np.zeros((self.devices, self.devices), np.int64)
         for source, routes in enumerate(cluster.routes):
@@ -215,24 +168,22 @@ class GraphProblem:
                     found[source, target] = cluster.queues[slowest]
         return found
 
-    @functools.cached_property
+    @computed
     def memory(self) -> Floats:
         """Bytes that each unit keeps: what is never released, gradients and the buffers of their exchange, and of one
         micro-batch what its forward pass leaves for the backward pass [genes]."""
         resident: Floats = self._stored[0] + self.activations
         return resident
 
-    @functools.cached_property
+    @computed
     def activations(self) -> Floats:
         """Bytes that the forward pass of one micro-batch leaves for its backward pass [genes]."""
         return self._stored[1] / self.batches
 
-    @functools.cached_property
+    @computed
     def _stored(self) -> tuple[Floats, Floats]:
         """Bytes of each unit that stay throughout, or are gradients or their buffers; and those of all forward passes
         for the backward ones."""
-        import numpy as np
-
         graph, home = self.step.graph, self.step.units.home
         stay, saved = np.zeros(len(self.names)), np.zeros(len(self.names))
         phases = [op.phase for op in graph.ops]
@@ -248,7 +199,7 @@ class GraphProblem:
         np.add.at(stay, self.step.tables.home[buffers], self.step.tables.nbytes[buffers])
         return stay, saved
 
-    @functools.cached_property
+    @computed
     def carried(self) -> dict[tuple[int, int], tuple[int, int]]:
         """From each unit to each other that reads what it makes: the number of values and their bytes, in a step."""
         step, found = self.step, dict[tuple[int, int], tuple[int, int]]()
@@ -262,20 +213,16 @@ class GraphProblem:
                 found[source, target] = count + 1, nbytes + value.nbytes
         return found
 
-    @functools.cached_property
+    @computed
     def edges(self) -> Ints:
         """Units [m, 2] between which values go, the earlier one first."""
-        import numpy as np
-
         pairs = sorted({(min(pair), max(pair)) for pair in self.carried})
         return np.array(pairs, np.int64).reshape(-1, 2)
 
-    @functools.cached_property
+    @computed
     def transfers(self) -> Floats:
         """Time of all values of an edge between two devices, there and back, for one micro-batch, ms [m, devices,
         devices]."""
-        import numpy as np
-
         cluster, devices = self.step.cluster, self.devices
         latency, per_byte = np.zeros((devices, devices)), np.zeros((devices, devices))
         for i in range(devices):

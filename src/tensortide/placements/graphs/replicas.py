@@ -7,13 +7,16 @@ from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from fractions import Fraction
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+import numpy as np
 
 from tensortide.errors import PlanError
 from tensortide.graph.model import Graph
 from tensortide.parallelism.gradients import GROUP as DATA
 from tensortide.parallelism.gradients import Replicas, average_after
 from tensortide.parallelism.shards import Sharded
+from tensortide.placements.arrays import Ints
 from tensortide.placements.graphs.channels import (
     SharedChannel,
     first_group,
@@ -28,9 +31,6 @@ from tensortide.timing.clusters import Cluster, Wire
 from tensortide.timing.collectives import COLLECTIVES, Nodes, predict_collective
 from tensortide.timing.collectives.bound import bound
 from tensortide.timing.links import Link
-
-if TYPE_CHECKING:
-    from tensortide.memory.lifetimes import Ints
 
 POINTS = 16
 """Sizes for each power of two whose time is predicted; that of a bucket lies on the line between two of them, at most
@@ -65,7 +65,7 @@ class ReplicaGroups:
         link is the slowest of the ring (``timing.collectives``), and at least the bound with its latency."""
         row, ring = self.cluster.devices[device].row, self.rings[device]
         link = Link(row.intra_link or "ring", Fraction(ring.bytes_per_ns) * 10**9, ring.latency_ns)
-        node = Nodes(self.whole.name, row, self.count, 1, link)
+        node = Nodes(row, self.count, 1, link)
         found = predict_collective(kind, nbytes, self.count, node).ns
         return max(found, bound(COLLECTIVES[kind], self.count, nbytes, ring.bytes_per_ns, ring.latency_ns).ns)
 
@@ -88,8 +88,6 @@ class ReplicaGroups:
     def beside(self, graph: Graph, known: Collection[str], bucket_bytes: int | None) -> Beside:
         """The collectives of ``graph`` as exchanges beside compute, in buckets of ``bucket_bytes`` (None: 25 MiB, the
         first of 1 MiB); on ``known`` devices a bucket takes the times of its ops, one after the other."""
-        import numpy as np
-
         exchanges = exchanges_of(graph)
         each, whole = {one.nbytes for one in exchanges} or {1}, max(1, sum(one.nbytes for one in exchanges))
         between = np.exp2(np.arange(math.log2(max(1, min(each))), math.log2(whole), 1 / POINTS))

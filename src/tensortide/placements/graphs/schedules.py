@@ -8,20 +8,18 @@ optimizer runs once, after all micro-batches.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal, TypeAlias, get_args
+from typing import Literal, TypeAlias, get_args
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tensortide.errors import PlanError
 from tensortide.graph.model import Phase
 from tensortide.parallelism.pipelines import SCHEDULES, PipelineName, PipelineSchedule, order
+from tensortide.placements.arrays import Ints
 from tensortide.placements.graphs.kernel.ordered import Rules
 from tensortide.placements.graphs.kernel.records import Order
 from tensortide.placements.graphs.tables import Step
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from tensortide.memory.lifetimes import Ints
 
 ScheduleName: TypeAlias = Literal["recorded", PipelineName]
 Priority: TypeAlias = Literal["auto", "recorded", "critical_path"]
@@ -83,8 +81,6 @@ class Ordering:
     """Orders of the ops of ``step`` under ``schedule``. All but the limits and fixed orders is derived once."""
 
     def __init__(self, step: Step, schedule: MicroBatchSchedule) -> None:
-        import numpy as np
-
         self.step, self.schedule = step, schedule
         count = len(step.graph)
         self.micro = np.array(schedule.micro or (-1,) * count, np.int64)
@@ -102,8 +98,6 @@ class Ordering:
 
     def rules(self, capacity: NDArray[np.float64]) -> Rules:
         """The orders of all placements, but of a fixed order; ``capacity``: bytes of each device."""
-        import numpy as np
-
         schedule, critical = self.schedule, self._order(self.critical)
         auto = schedule.priority == "auto" and self.critical is not self.recorded
         recorded = self._order(self.recorded)._replace(limit=critical.limit)
@@ -121,8 +115,6 @@ class Ordering:
     def _order(self, rank: Ints) -> Order:
         """The order in which ready ops of the least ``rank`` come first, those of forward passes before all others or
         after them; limits are set for each placement."""
-        import numpy as np
-
         own, count = self.schedule.pipeline, self.schedule.micro_batches
         first = own is not None and own.next_pass == "forward"
         by_rank = np.lexsort((rank, self.forward != first))
@@ -139,8 +131,6 @@ class Ordering:
 
     def _fixed(self, own: PipelineSchedule, place: Ints) -> Order:
         """Every device runs the passes of its stages in the order of the schedule."""
-        import numpy as np
-
         stages, count = self.stages(place), self.schedule.micro_batches
         devices = list(dict.fromkeys(stages))
         width, chunks = len(devices), len(stages) // max(1, len(devices))
@@ -175,8 +165,6 @@ class Ordering:
 
 
 def _inverse(order: Ints) -> Ints:
-    import numpy as np
-
     found = np.empty_like(order)
     found[order] = np.arange(len(order))
     return found
@@ -184,8 +172,6 @@ def _inverse(order: Ints) -> Ints:
 
 def _by_longest_path(step: Step, schedule: MicroBatchSchedule, micro: Ints) -> Ints:
     """The rank of each op by its path to the end, the longest first, within its micro-batch."""
-    import numpy as np
-
     count, tails = len(step.graph), tails_ns(step)
     tails[_views_of_gradients(step)] = tails.max(initial=0)
     turn = np.where(micro < 0, schedule.micro_batches, micro)
@@ -207,8 +193,6 @@ def _views_of_gradients(step: Step) -> list[int]:
 
 def tails_ns(step: Step) -> NDArray[np.int64]:
     """For each op the length of the longest path of ops from its start to the end, each on its fastest device."""
-    import numpy as np
-
     least = step.ns.min(axis=1).tolist() if len(step.graph) else []
     tails = list(least)
     before = step.graph.index.dependencies
@@ -220,15 +204,11 @@ def tails_ns(step: Step) -> NDArray[np.int64]:
 
 def strict_order(step: Step, sequences: list[list[int]]) -> Order:
     """The order in which each device runs exactly its sequence of ops."""
-    import numpy as np
-
     return _strict(np.array([op for ops in sequences for op in ops], np.int64), step.devices)
 
 
 def _strict(by_rank: Ints, devices: int) -> Order:
     """The order in which each device keeps to ``by_rank``."""
-    import numpy as np
-
     none = np.zeros(0, np.int64)
     return Order(
         _inverse(by_rank),

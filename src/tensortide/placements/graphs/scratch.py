@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import numpy as np
 
+from tensortide.placements.arrays import Ints
 from tensortide.placements.graphs.kernel.records import Draft, Run
 from tensortide.placements.graphs.tables import Step
 from tensortide.play.rates import Shares
 from tensortide.play.ready import Hosts, Ready
 from tensortide.play.tasks import Tasks
-
-if TYPE_CHECKING:
-    from tensortide.memory.lifetimes import Ints
 
 
 def scratch(step: Step, micro_batches: int) -> Run:
@@ -42,8 +40,6 @@ def _draft(step: Step, tasks: int) -> Draft:
 
 
 def _record(devices: int, lanes: int, tasks: int, needs: int) -> Ready:
-    import numpy as np
-
     # The tie of an op is its number, and the writer sets that of a transfer; only a transfer has bytes aside.
     given = _ints(tasks), np.arange(tasks), _ints(tasks) - 1
     sizes = (*[tasks] * 3, devices, devices, 3, tasks, needs, tasks + 1, tasks, *[lanes] * 3, tasks, tasks, lanes + 1)
@@ -52,8 +48,6 @@ def _record(devices: int, lanes: int, tasks: int, needs: int) -> Ready:
 
 def _shares(step: Step, lanes: int) -> Shares:
     """Every device is slowed by the exchange beside it, whose lane is after those of transfers."""
-    import numpy as np
-
     e, devices = step.tables.exchanges, step.devices
     beside, load = np.arange(lanes - devices, lanes), _ints(1 + int(e.channel.max(initial=0)))
     given = (devices if len(e.ops) else 0, beside, e.rate, e.sharers, e.channel, e.channel_at, e.flows)
@@ -61,6 +55,4 @@ def _shares(step: Step, lanes: int) -> Shares:
 
 
 def _ints(count: int) -> Ints:
-    import numpy as np
-
     return np.zeros(max(count, 1), np.int64)

@@ -6,10 +6,13 @@ import copy
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tensortide.errors import PlanError
 from tensortide.placements.annealing.chain import Chain
+from tensortide.placements.arrays import Ints
 from tensortide.placements.graphs.kernel.annealed import anneal
 from tensortide.placements.graphs.kernel.ordered import play, played
 from tensortide.placements.graphs.kernel.records import Order, Run
@@ -18,14 +21,6 @@ from tensortide.placements.graphs.scratch import scratch
 from tensortide.placements.graphs.tables import Step
 from tensortide.play.ready import ENDED
 from tensortide.play.tasks import MAKESPAN, MOVE
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from tensortide.memory.lifetimes import Ints
-
-    Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True, eq=False)
@@ -60,8 +55,6 @@ class Simulated:
     @property
     def busy_ns(self) -> tuple[int, ...]:
         """Time that each device runs ops, exchanges beside them not counted."""
-        import numpy as np
-
         times = np.where(self.step.computes, self.end_ns - self.start_ns, 0)
         return tuple(int(times[self.device == d].sum()) for d in range(self.step.devices))
 
@@ -87,8 +80,6 @@ class Simulator:
     """Plays placements of one step; everything but the placement is prepared once. Not for use by several threads."""
 
     def __init__(self, step: Step, schedule: MicroBatchSchedule | None = None) -> None:
-        import numpy as np
-
         self.step = step
         self.schedule = schedule or MicroBatchSchedule()
         self._ordering = Ordering(step, self.schedule)
@@ -98,8 +89,6 @@ class Simulator:
 
     def _prepare(self) -> None:
         """Make what a run changes."""
-        import numpy as np
-
         self._rules = self._ordering.rules(self.device_bytes)
         self._run = scratch(self.step, self.schedule.micro_batches)
         self._place = np.zeros(len(self.step.units), np.int64)
@@ -115,8 +104,6 @@ class Simulator:
 
         Raises PlanError if the order that is asked for cannot be kept.
         """
-        import numpy as np
-
         places, step, run = np.ascontiguousarray(place, np.int64), self.step, self._run
         order = order or self._ordering.fixed(places)
         if order is None:
@@ -141,8 +128,6 @@ class Simulator:
 
     def run(self, place: Sequence[int] | NDArray[np.integer], order: Order | None = None) -> Simulated:
         """Play ``place`` and keep all of it."""
-        import numpy as np
-
         makespan, run = self.play(place, order)
         step, r, w, ops = self.step, run.record, run.draft, len(self.step.graph)
         device, issued, issuing = (each[:ops].copy() for each in (w.device, run.hosts.issued, run.hosts.issuing))

@@ -6,12 +6,16 @@ import functools
 import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tensortide.errors import GraphError
 from tensortide.graph.model import Graph
 from tensortide.memory.lifetimes import Residence, Rule, residences
 from tensortide.memory.workspace import Workspace, workspace_bytes
+from tensortide.placements.arrays import Ints
 from tensortide.placements.graphs.device_libraries import Libraries, libraries_of
 from tensortide.placements.graphs.exchanges import Beside, exchange_table
 from tensortide.placements.graphs.hosts import HostTimes, no_hosts
@@ -19,12 +23,6 @@ from tensortide.placements.graphs.kernel.records import Tables
 from tensortide.placements.graphs.units import Units
 from tensortide.placements.graphs.values import GIVEN, Values, values_of
 from tensortide.timing.clusters import Cluster
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from tensortide.memory.lifetimes import Ints
 
 
 @dataclass(frozen=True)
@@ -53,16 +51,12 @@ class Step:
     @functools.cached_property
     def released(self) -> NDArray[np.bool_]:
         """For each storage of the tables whether the step releases it."""
-        import numpy as np
-
         ends: NDArray[np.bool_] = np.diff(self.tables.users_at) > 0
         return ends
 
     @functools.cached_property
     def computing_ns(self) -> NDArray[np.int64]:
         """The time for which each op occupies each device [ops, devices]."""
-        import numpy as np
-
         return np.where(self.computes[:, None], self.ns, 0)
 
     @property
@@ -95,8 +89,6 @@ def step_of(
 
     Raises GraphError for durations and a workspace that do not fit.
     """
-    import numpy as np
-
     graph = units.graph
     if len(durations_ns) != len(cluster) or any(len(times) != len(graph) for times in durations_ns):
         raise GraphError(f"durations must be {len(cluster)} times {len(graph)}: of each device and each op")
@@ -126,8 +118,6 @@ def step_of(
 
 def _shares(hosts: HostTimes) -> NDArray[np.float64]:
     """Nanoseconds of each host for each op [ops, devices]; the entries of a list share those of one op."""
-    import numpy as np
-
     listed = np.array(hosts.listed, np.int64)
     issue = np.array(hosts.issue, np.float64).reshape(len(hosts.issue), len(listed)).T
     of_list = listed >= 0
@@ -137,8 +127,6 @@ def _shares(hosts: HostTimes) -> NDArray[np.float64]:
 
 def _of_ops(units: Units, values: Values, ns: NDArray[np.int64], workspace: Ints) -> dict[str, Any]:
     """The columns by op."""
-    import numpy as np
-
     graph = units.graph
     made = [sum(int(graph.storages[storage].nbytes) for storage in own) for own in graph.index.allocated]
     return {
@@ -154,8 +142,6 @@ def _of_ops(units: Units, values: Values, ns: NDArray[np.int64], workspace: Ints
 
 def _of_values(values: Values, cluster: Cluster) -> dict[str, Any]:
     """The columns by value."""
-    import numpy as np
-
     every, before = values.values, [-1] * len(values.values)
     for number, value in enumerate(every):
         if value.next >= 0:
@@ -209,8 +195,6 @@ def _early(graph: Graph, rule: Rule) -> Iterator[bool]:
 
 def _by_op(columns: Sequence[Sequence[int]], ops: int) -> Ints:
     """Numbers by device and op as op times devices, flat."""
-    import numpy as np
-
     return np.array(columns, np.int64).reshape(len(columns), ops).T.reshape(-1).copy()
 
 
@@ -247,6 +231,4 @@ def _lists(name: str, groups: Sequence[Sequence[int]]) -> dict[str, Any]:
 
 
 def _ints(values: Iterable[int]) -> Ints:
-    import numpy as np
-
     return np.fromiter(values, np.int64)

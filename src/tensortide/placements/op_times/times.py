@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tensortide.dtypes import ITEM_BYTES, tagged
 from tensortide.errors import TensortideError
@@ -16,10 +18,6 @@ from tensortide.timing.clusters import Cluster
 from tensortide.timing.paleo import Layer, Platform
 from tensortide.timing.paleo.parts import Work
 from tensortide.timing.paleo.step import part_time
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
 
 DTYPES = tagged("nets")
 """Dtypes by their names in settings; the published model knows float32 alone."""
@@ -72,8 +70,6 @@ def layer_times(
     Raises:
         TensortideError: a device has no known memory, or no peak of ``rates.dtype``.
     """
-    import numpy as np
-
     devices = net_devices(cluster)
     work = layer_work(net, layers, mode)
     updates = [tuple(filter(any, (update_work(layer, optimizer),))) for layer in layers]

@@ -2,20 +2,20 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Mapping, Sequence
 
 import numpy as np
 
 from tensortide.compiled import entry_making_arrays
 from tensortide.errors import TensortideError
+from tensortide.placements.arrays import Floats, Ints
 from tensortide.placements.bounds import Bounds
 from tensortide.placements.digest import digest_of
 from tensortide.placements.partitions.workload import Workload
-from tensortide.placements.simulator.tables import Floats, Ints
+from tensortide.placements.problem import Problem, computed
 
 
-class PartitionProblem:
+class PartitionProblem(Problem):
     """Splits of a workload over its devices. A *gene* is a colour class; CPU cores are the first devices.
 
     The load of an accelerator is the time of its nodes, and the cost of each output that crosses its border, in or out,
@@ -30,9 +30,16 @@ class PartitionProblem:
 
     batches = 1
     """A score is of one sample."""
+    chained = None
+    """Nodes do not chain up: samples stream through the devices."""
+    sharing = None
+    """Each gene is on one device."""
+    drains = False
+    """There are no batches in flight."""
 
     def __init__(self, workload: Workload) -> None:
-        self.workload = workload
+        self.workload, self.devices = workload, workload.devices
+        self.pins: dict[int, int] = {}
         nodes = workload.nodes
         first: dict[tuple[str, int], int] = {}
         for i in workload.order:
@@ -48,13 +55,13 @@ class PartitionProblem:
             np.int64,
         )
 
-    @functools.cached_property
+    @computed
     def digest(self) -> str:
         """Text that differs from that of every problem whose scores may: of genes, costs and devices."""
         tables = (self.work, self.memory, self._links, self._costs, self.capacity)
         return digest_of((self.names, self.place, self.workload.cpus, *tables))
 
-    @functools.cached_property
+    @computed
     def penalty_ms_per_byte(self) -> float:
         """Milliseconds per byte of over-use: a thousandth of the least gene outweighs any load, whatever the unit of
         sizes in the file is."""
@@ -62,12 +69,7 @@ class PartitionProblem:
         least = float(self.memory[self.memory > 0].min(initial=np.inf))
         return max(1.0, 1000.0 * most / least)
 
-    @property
-    def devices(self) -> int:
-        """Number of devices."""
-        return self.workload.devices
-
-    @functools.cached_property
+    @computed
     def _links(self) -> Ints:
         """Gene numbers [m, 2] of edges, and the node that is read [m]: in three columns."""
         index = {node.id: i for i, node in enumerate(self.workload.nodes)}
@@ -78,16 +80,16 @@ class PartitionProblem:
         found = np.array(sorted(rows, key=lambda row: row[2]), np.int64).reshape(-1, 3)
         return found[found[:, 0] != found[:, 1]]
 
-    @functools.cached_property
+    @computed
     def edges(self) -> Ints:
         """Gene numbers [m, 2] of different genes: producer, consumer."""
         return np.unique(self._links[:, :2], axis=0)
 
-    @functools.cached_property
+    @computed
     def _costs(self) -> Floats:
         return np.array([self.workload.costs.get(node.id, 0.0) for node in self.workload.nodes])
 
-    @functools.cached_property
+    @computed
     def work(self) -> Floats:
         """Time of each gene on each device, ms [genes, devices]."""
         cpus = self.workload.cpus
@@ -97,10 +99,7 @@ class PartitionProblem:
             found[gene, cpus:] += node.fpga_latency if node.supported_on_fpga else np.inf
         return found
 
-    chained = None
-    """Nodes do not chain up: samples stream through the devices."""
-
-    @functools.cached_property
+    @computed
     def transfers(self) -> Floats:
         """Time that an edge costs two devices together, ms [m, devices, devices]: one of them if the other is a CPU."""
         accelerator = np.arange(self.devices) >= self.workload.cpus
@@ -112,44 +111,34 @@ class PartitionProblem:
         cost = np.array([self._costs[list(sources[a, b])].sum() for a, b in self.edges.tolist()])
         return cost.reshape(-1, 1, 1) * ends
 
-    @functools.cached_property
+    @computed
     def memory(self) -> Floats:
         """Bytes of each gene [genes]."""
         found = np.zeros(len(self.names))
         np.add.at(found, self.place, [node.size for node in self.workload.nodes])
         return found
 
-    @property
+    @computed
     def activations(self) -> Floats:
         """Zeros: samples in flight take no memory of their own [genes]."""
         return np.zeros(len(self.names))
 
-    @property
+    @computed
     def copies(self) -> Floats:
         """Zeros: copies take no memory [m]."""
         return np.zeros(len(self.edges))
 
-    @property
+    @computed
     def lanes(self) -> Ints:
         """A queue for each device that sends [devices, devices]."""
         return np.repeat(np.arange(self.devices)[:, None], self.devices, axis=1)
-
-    sharing = None
-    """Each gene is on one device."""
-    drains = False
-    """There are no batches in flight."""
-
-    @property
-    def pins(self) -> Mapping[int, int]:
-        """Empty: every gene is free."""
-        return {}
 
     def in_flight(self, stages: int) -> int:
         """Return 1: the memory of a sample is in the sizes of the nodes."""
         del stages
         return 1
 
-    @property
+    @computed
     def capacity(self) -> Floats:
         """Bytes of each device [devices]; infinite for CPUs."""
         found = np.full(self.devices, self.workload.bytes_per_accelerator)
@@ -169,6 +158,7 @@ class PartitionProblem:
             found[gene] = split[node.id]
         return found
 
+    @computed
     def bounds(self) -> Bounds:
         """Return lower bounds on the largest load: the largest gene, and all work over all devices."""
         fastest = self.work.min(axis=1)

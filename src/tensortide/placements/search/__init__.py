@@ -25,7 +25,6 @@ from tensortide.placements.search.list_scheduling import MEtf, MSct, MTopo
 from tensortide.placements.search.map_elites import MapElites
 from tensortide.placements.search.options import configured
 from tensortide.placements.search.particle_swarm import ParticleSwarm
-from tensortide.placements.search.problem import Problem as Problem
 from tensortide.placements.search.session import Budget as Budget
 from tensortide.placements.search.session import SearchResult as SearchResult
 from tensortide.placements.search.simple import Exhaustive, RandomSearch

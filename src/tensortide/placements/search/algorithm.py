@@ -12,8 +12,8 @@ from typing import ClassVar
 import numpy as np
 
 from tensortide.errors import PlacementError
+from tensortide.placements.problem import Problem
 from tensortide.placements.search.checkpoint import Checkpoint
-from tensortide.placements.search.problem import Problem
 from tensortide.placements.search.session import Budget, Ended, Progress, SearchResult, Session
 
 

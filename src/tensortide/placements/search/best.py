@@ -5,18 +5,18 @@ from __future__ import annotations
 import itertools
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
 from tensortide.errors import PlacementError
 from tensortide.placements.annealing.moves import Neighbourhood, Weights, neighbours, orders
 from tensortide.placements.annealing.table import find
+from tensortide.placements.arrays import Floats, Placements
 from tensortide.placements.search.algorithm import Search
 from tensortide.placements.search.chains import Walk, run_round
 from tensortide.placements.search.descent import descend
 from tensortide.placements.search.estimates import Estimated, agrees, estimate_of
-from tensortide.placements.search.problem import Floats, Placements
 from tensortide.placements.search.seeds import seeds
 from tensortide.placements.search.session import Budget, Ended, Session
 from tensortide.placements.search.simple import Exhaustive
@@ -142,7 +142,7 @@ class Best(Search):
     def _plan(self, session: Session, starts: Placements, room: float, turn: int = 0) -> Placements:
         """Find a placement by ``planned`` estimated proposals from ``starts``, of a share ``room`` of the memory."""
         session.check()
-        problem: Any = Estimated(session.problem, room)
+        problem = Estimated(session.problem, room)
         inner = Session(problem, Budget(self.planned), session.seed + turn, allowed=session.allowed.tolist())
         with suppress(Ended):
             inner.measure(starts)

@@ -32,10 +32,9 @@ from tensortide.placements.annealing.chain import (
 )
 from tensortide.placements.annealing.estimate import Estimate, fresh
 from tensortide.placements.annealing.moves import Neighbourhood
-from tensortide.placements.annealing.stepped import stepped
-from tensortide.placements.annealing.table import Placements, Table, append, merge, new_table, with_room
+from tensortide.placements.annealing.table import Table, append, merge, new_table, with_room
+from tensortide.placements.arrays import Placements
 from tensortide.placements.search.groups import base_of
-from tensortide.placements.search.problem import Anneals
 from tensortide.placements.search.session import Session
 
 SCREENINGS = 3
@@ -75,8 +74,6 @@ class Walk:
         )
         self.chain.numbers[PENALTY] = session.problem.penalty_ms_per_byte
         self.base, self.group_of = base_of(session.problem)
-        # isinstance of a protocol reads every member of the problem, computed properties too: once per walk
-        self.anneals = self.base if isinstance(self.base, Anneals) else None
         self.piece = _FIRST
 
     def screen(self, redraws: int, screens: bool) -> None:
@@ -117,10 +114,7 @@ class Walk:
         self.chain = self.chain._replace(own=with_room(self.chain.own, steps))
         while steps > 0 and not self.is_over:
             self._refill()
-            if self.anneals is not None:
-                steps -= self.anneals.anneal(self.chain, self.group_of, steps)
-            else:
-                steps -= stepped(self.base, self.chain, self.group_of, steps)
+            steps -= self.base.anneal(self.chain, self.group_of, steps)
             self._read()
         took = time.perf_counter() - began
         self.piece = max(1, min(_LARGEST, 4 * self.piece, round(self.piece * _PIECE_S / max(took, 1e-9))))

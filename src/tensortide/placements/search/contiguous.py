@@ -14,8 +14,9 @@ from typing import ClassVar
 import numpy as np
 
 from tensortide.compiled import entry_making_arrays, making_arrays
+from tensortide.placements.arrays import Floats, Ints, Placements
+from tensortide.placements.problem import Problem
 from tensortide.placements.search.algorithm import Search
-from tensortide.placements.search.problem import Floats, Ints, Placements, Problem
 from tensortide.placements.search.session import Session
 from tensortide.search_limit import Look, no_look
 

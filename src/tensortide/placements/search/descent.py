@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from tensortide.placements.annealing.table import find
-from tensortide.placements.search.problem import Floats, Ints, Placements
+from tensortide.placements.arrays import Floats, Ints, Placements
 from tensortide.placements.search.session import Session
 
 _AT_ONCE = 16

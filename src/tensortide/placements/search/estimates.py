@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
 from tensortide.placements.annealing.by_estimate import anneal
 from tensortide.placements.annealing.chain import Chain
 from tensortide.placements.annealing.estimate import Estimate, score
 from tensortide.placements.annealing.moves import orders
+from tensortide.placements.arrays import Floats, Ints, Placements
 from tensortide.placements.bounds import Bounds
+from tensortide.placements.problem import Derived, Problem
 from tensortide.placements.search.groups import base_of
-from tensortide.placements.search.problem import Floats, Ints, Placements, Problem
 
 AGREEMENT = 0.7
 """Least correlation, of the ranks of estimates and simulations, at which estimates screen proposals."""
@@ -60,33 +59,26 @@ def estimate_of(problem: Problem, room: float = 1.0) -> Estimate:
     )
 
 
-class Estimated:
-    """``problem`` with estimated scores, of which a share ``room`` of each device's memory counts.
+class Estimated(Derived):
+    """``base`` with estimated scores, of which no bound is known; a share ``room`` of each device's memory counts."""
 
-    Whatever is not here is that of ``problem``.
-    """
+    bounds = Bounds(0.0, 0.0)
 
-    def __init__(self, problem: Problem, room: float) -> None:
-        self.problem, self.table = problem, estimate_of(problem, room)
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self.problem, name)
-
-    def bounds(self) -> Bounds:
-        """No bound: of estimates none is known."""
-        return Bounds(0.0, 0.0)
+    def __init__(self, base: Problem, room: float) -> None:
+        super().__init__(base)
+        self.table = estimate_of(base, room)
 
     def evaluate(self, placements: Placements) -> tuple[Floats, Floats]:
         """Return estimated scores [k], ms with the penalty of over-use, and over-use [k], bytes."""
         rows = np.ascontiguousarray(placements, np.int64)
         scores, over = np.empty(len(rows)), np.empty(len(rows))
-        score(self.table, self.problem.penalty_ms_per_byte, rows, scores, over)
+        score(self.table, self.base.penalty_ms_per_byte, rows, scores, over)
         return scores, over
 
     def anneal(self, chain: Chain, group_of: Ints, steps: int) -> int:
         """Take up to ``steps`` steps of ``chain``, and return how many were taken."""
         del group_of  # each gene is one: the table knows of what it consists
-        taken: int = anneal(self.table, self.problem.penalty_ms_per_byte, chain, steps)
+        taken: int = anneal(self.table, self.base.penalty_ms_per_byte, chain, steps)
         return taken
 
 

@@ -13,9 +13,9 @@ from typing import Any, ClassVar
 import numpy as np
 
 from tensortide.errors import MissingExtra
+from tensortide.placements.arrays import Placements
 from tensortide.placements.search.algorithm import Search
 from tensortide.placements.search.groups import base_of
-from tensortide.placements.search.problem import Placements
 from tensortide.placements.search.seeds import seeds
 from tensortide.placements.search.session import Ended, Session
 from tensortide.search_limit import attended

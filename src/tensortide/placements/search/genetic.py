@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensortide.errors import PlacementError
+from tensortide.placements.arrays import Floats, Ints, Placements
 from tensortide.placements.genes import devices_of, number_of
 from tensortide.placements.search.algorithm import Search
-from tensortide.placements.search.problem import Floats, Ints, Placements
 from tensortide.placements.search.session import Generation, Session
 
 ZONE_STOP = 0.2

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -11,50 +10,51 @@ import numpy as np
 
 from tensortide.errors import PlacementError
 from tensortide.file_faults import reading
-from tensortide.placements.bounds import Bounds
+from tensortide.placements.arrays import Floats, Ints, Placements
 from tensortide.placements.digest import digest_of
-from tensortide.placements.genes import Sharing
-from tensortide.placements.search.problem import Floats, Ints, OnDevicesOf, Placements, Problem
+from tensortide.placements.genes import OnDevices, Sharing
+from tensortide.placements.problem import Derived, Problem, computed
 
 
-@dataclass(frozen=True)
-class Grouped(OnDevicesOf):
-    """``base`` with one gene for each group; ``group_of`` [genes of ``base``] numbers them by their first gene.
+class Grouped(Derived):
+    """``base`` with a gene for each group; ``group_of`` [genes of ``base``] numbers groups by their first gene.
 
-    Edges within a group vanish; several between two groups are one, whose transfers add up.
+    ``labels``: the group of each gene. Edges within a group vanish; several between two groups are one, whose transfers
+    add up. Groups do not chain up: others may run between the genes of one.
     """
 
-    base: Problem
-    names: tuple[str, ...]
-    group_of: Ints
-    edges: Ints
-    work: Floats
-    transfers: Floats
-    copies: Floats
-    memory: Floats
+    chained = None
 
-    @property
+    def __init__(self, base: Problem, labels: Sequence[str]) -> None:
+        super().__init__(base)
+        numbers = {label: number for number, label in enumerate(dict.fromkeys(labels))}
+        self.names = tuple(numbers)
+        self.group_of = np.array([numbers[label] for label in labels], np.int64)
+        self.work, self.memory, self.activations = map(self._added_up, (base.work, base.memory, base.activations))
+        self.pins = {int(self.group_of[gene]): device for gene, device in base.pins.items()}
+        transfers: dict[tuple[int, int], Floats] = {}
+        copies: dict[tuple[int, int], float] = {}
+        across = zip(self.group_of[base.edges].tolist(), base.transfers, base.copies.tolist(), strict=True)
+        for (producer, consumer), transfer, copied in across:
+            if producer != consumer:
+                ends = (min(producer, consumer), max(producer, consumer))
+                transfers[ends] = transfers[ends] + transfer if ends in transfers else transfer
+                copies[ends] = copies.get(ends, 0.0) + copied
+        pairs = sorted(transfers)
+        self.edges = np.array(pairs, np.int64).reshape(-1, 2)
+        self.transfers = np.array([transfers[ends] for ends in pairs]).reshape(-1, base.devices, base.devices)
+        self.copies = np.array([copies[ends] for ends in pairs])
+
+    def _added_up(self, values: Floats) -> Floats:
+        found = np.zeros((len(self.names), *values.shape[1:]))
+        np.add.at(found, self.group_of, values)
+        return found
+
+    @computed
     def digest(self) -> str:
         return digest_of((self.base.digest, self.names, self.group_of))
 
-    @property
-    def batches(self) -> int:
-        return self.base.batches
-
-    @property
-    def penalty_ms_per_byte(self) -> float:
-        return self.base.penalty_ms_per_byte
-
-    chained = None
-    """Groups do not chain up: others may run between the genes of one."""
-
-    @property
-    def activations(self) -> Floats:
-        found = np.zeros(len(self.names))
-        np.add.at(found, self.group_of, self.base.activations)
-        return found
-
-    @property
+    @computed
     def sharing(self) -> Sharing | None:
         base = self.base.sharing
         if base is None:
@@ -63,19 +63,15 @@ class Grouped(OnDevicesOf):
         np.maximum.at(most, self.group_of, base.most)
         return base._replace(most=most)
 
-    @property
-    def pins(self) -> Mapping[int, int]:
-        return {int(self.group_of[gene]): device for gene, device in self.base.pins.items()}
-
     def evaluate(self, placements: Placements) -> tuple[Floats, Floats]:
         return self.base.evaluate(self.expanded(placements))
+
+    def on_devices(self, genes: Sequence[int]) -> tuple[OnDevices, ...]:
+        return self.base.on_devices(self.expanded(np.array(genes)).tolist())
 
     def expanded(self, placements: Placements) -> Placements:
         """Placements of the genes of ``base`` [k, genes], or one [genes]."""
         return np.ascontiguousarray(placements[..., self.group_of])
-
-    def bounds(self) -> Bounds:
-        return self.base.bounds()
 
 
 def grouped(problem: Problem, rule: str) -> Problem:
@@ -90,15 +86,15 @@ def grouped(problem: Problem, rule: str) -> Problem:
     if kind == "none":
         return problem
     if kind == "block":
-        return _of_labels(problem, [name.partition("/")[0] for name in names])
+        return Grouped(problem, [name.partition("/")[0] for name in names])
     if kind == "prefix" and argument.isdecimal() and int(argument):
-        return _of_labels(problem, [name[: int(argument)] for name in names])
+        return Grouped(problem, [name[: int(argument)] for name in names])
     if kind == "prefix" and argument and not argument.removeprefix("-").isdecimal():
-        return _of_labels(problem, [name.partition(argument)[0] for name in names])
+        return Grouped(problem, [name.partition(argument)[0] for name in names])
     if kind == "file" and argument:
-        return _of_labels(problem, _labels_of_file(Path(argument), names))
+        return Grouped(problem, _labels_of_file(Path(argument), names))
     if kind == "coarsen" and argument.isdecimal() and int(argument):
-        return _of_labels(problem, coarsened(problem, int(argument)))
+        return Grouped(problem, coarsened(problem, int(argument)))
     raise PlacementError(
         f"{rule!r} is no way to group layers: none, block, prefix:N, prefix:TEXT, file:PATH or coarsen:N (N from 1)."
     )
@@ -109,28 +105,6 @@ def base_of(problem: Problem) -> tuple[Problem, Ints]:
     if isinstance(problem, Grouped):
         return problem.base, problem.group_of
     return problem, np.arange(len(problem.names))
-
-
-def _of_labels(problem: Problem, labels: Sequence[str]) -> Grouped:
-    """Group the genes of equal label; groups are in the order of their first gene."""
-    numbers = {label: number for number, label in enumerate(dict.fromkeys(labels))}
-    group_of = np.array([numbers[label] for label in labels], np.int64)
-    count, devices = len(numbers), problem.devices
-    work, memory = np.zeros((count, devices)), np.zeros(count)
-    np.add.at(work, group_of, problem.work)
-    np.add.at(memory, group_of, problem.memory)
-    pairs: dict[tuple[int, int], Floats] = {}
-    copies: dict[tuple[int, int], float] = {}
-    across = zip(group_of[problem.edges].tolist(), problem.transfers, problem.copies.tolist(), strict=True)
-    for (producer, consumer), transfer, copied in across:
-        if producer != consumer:
-            ends = (min(producer, consumer), max(producer, consumer))
-            pairs[ends] = pairs[ends] + transfer if ends in pairs else transfer
-            copies[ends] = copies.get(ends, 0.0) + copied
-    edges = np.array(sorted(pairs), np.int64).reshape(-1, 2)
-    transfers = np.array([pairs[ends] for ends in sorted(pairs)]).reshape(-1, devices, devices)
-    copied = np.array([copies[ends] for ends in sorted(pairs)])
-    return Grouped(problem, tuple(numbers), group_of, edges, work, transfers, copied, memory)
 
 
 def _labels_of_file(path: Path, names: Sequence[str]) -> list[str]:

@@ -8,8 +8,8 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from tensortide.errors import PlacementError
+from tensortide.placements.arrays import Placements
 from tensortide.placements.search.algorithm import Search
-from tensortide.placements.search.problem import Placements
 from tensortide.placements.search.session import Session
 
 

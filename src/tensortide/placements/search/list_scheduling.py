@@ -12,8 +12,9 @@ from typing import ClassVar
 
 import numpy as np
 
+from tensortide.placements.arrays import Floats, Ints, Placements
+from tensortide.placements.problem import Problem
 from tensortide.placements.search.algorithm import Search
-from tensortide.placements.search.problem import Floats, Ints, Placements, Problem
 from tensortide.placements.search.session import Session
 from tensortide.plans.linear_program import solved
 from tensortide.search_limit import Look, SearchLimit, no_look

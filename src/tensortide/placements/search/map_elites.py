@@ -10,10 +10,11 @@ from typing import Any, ClassVar, Literal, TypeAlias
 import numpy as np
 
 from tensortide.errors import PlacementError
+from tensortide.placements.arrays import Placements
 from tensortide.placements.genes import devices_of
+from tensortide.placements.problem import Problem
 from tensortide.placements.search.algorithm import Search
 from tensortide.placements.search.genetic import drawn, mutate_zone
-from tensortide.placements.search.problem import Placements, Problem
 from tensortide.placements.search.session import Elite, Session
 
 Descriptor: TypeAlias = Callable[[Placements, Problem], Sequence[float]]

@@ -9,8 +9,8 @@ from typing import ClassVar
 import numpy as np
 
 from tensortide.errors import PlacementError
+from tensortide.placements.arrays import Floats, Placements
 from tensortide.placements.search.algorithm import Search
-from tensortide.placements.search.problem import Floats, Placements
 from tensortide.placements.search.session import Session
 
 

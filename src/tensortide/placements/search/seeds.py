@@ -6,9 +6,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from tensortide.placements.arrays import Ints, Placements
+from tensortide.placements.problem import Problem
 from tensortide.placements.search.contiguous import splits
 from tensortide.placements.search.list_scheduling import earliest_first, topological
-from tensortide.placements.search.problem import Ints, Placements, Problem
 from tensortide.search_limit import Look, SearchLimit, no_look
 
 ROOMS = (1.0, 0.8, 0.6)

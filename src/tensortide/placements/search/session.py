@@ -14,10 +14,11 @@ import numpy as np
 from tensortide.compiled import compiling_s
 from tensortide.errors import PlacementError
 from tensortide.placements.annealing.table import Table, find, first_of, new_table, number_all, with_room
+from tensortide.placements.arrays import Floats, Ints, Placements
 from tensortide.placements.bounds import Bounds
 from tensortide.placements.genes import Sharing, devices_of
+from tensortide.placements.problem import Problem
 from tensortide.placements.search.checkpoint import Checkpoint
-from tensortide.placements.search.problem import Floats, Ints, Placements, Problem
 from tensortide.search_limit import SearchLimit
 from tensortide.shown import Show
 
@@ -186,7 +187,7 @@ class Session:
         self.sharing: Sharing | None = problem.sharing if shares else None
         if shares and self.sharing is None:
             raise PlacementError("devices share layers of networks alone: set sharing_rate to 0 for any other target.")
-        self.bounds: Bounds = self.sharing.bounds if self.sharing else problem.bounds()
+        self.bounds: Bounds = self.sharing.bounds if self.sharing else problem.bounds
         self.proposals = self.evaluations = 0
         self.best: Placements = np.full(self.genes, self.allowed[0])
         self.best_ms, self.best_over = float("inf"), 0.0
@@ -314,10 +315,10 @@ class Session:
             raise Ended("time")
 
     def limit(self, work: float = math.inf) -> SearchLimit:
-        """The wall time that is left as a limit, with so much ``work``."""
+        """The time that is left as a limit, with so much ``work``."""
         wall_s = self.budget.wall_s
         seconds = math.inf if wall_s is None else wall_s - (self._clock_s() - self._began)
-        return SearchLimit(work=work, seconds=seconds)
+        return SearchLimit(work=work, seconds=seconds, clock=self._clock_s)
 
     @staticmethod
     def _clock_s() -> float:

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from dataclasses import replace
 
 from tensortide.executors import Where, run_all
+from tensortide.placements.problem import Problem
 from tensortide.placements.search.algorithm import Search
-from tensortide.placements.search.problem import Problem
 from tensortide.placements.search.session import Budget, SearchResult
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from tensortide.compiled import entry_with
 from tensortide.placements import annealing
 from tensortide.placements.annealing.chain import NUMBER, Chain, decide, propose, simulated
+from tensortide.placements.arrays import Ints
 from tensortide.placements.simulator.kernel import over_use, run
 from tensortide.placements.simulator.state import State
-from tensortide.placements.simulator.tables import Ints, Tables
+from tensortide.placements.simulator.tables import Tables
 
 
 @entry_with(annealing)

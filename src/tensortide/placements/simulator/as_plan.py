@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import functools
 import math
-from typing import TYPE_CHECKING
+
+import numpy as np
 
 from tensortide.graph.model import TENSOR, Call, Graph, Meta, Op, Phase, Role, Storage, Tensor
+from tensortide.placements.arrays import Ints
 from tensortide.placements.op_times.times import DTYPES
 from tensortide.placements.simulator.kernel import HOP, OP, TRANSFER, WAKEUP
 from tensortide.placements.simulator.simulation import Simulation
 from tensortide.plans.model import Compute, Lane, Plan, Receive, Send, Step
 from tensortide.timelines import Timeline
 from tensortide.timelines.events import Events, Kind
-
-if TYPE_CHECKING:
-    from tensortide.memory.lifetimes import Ints
-
 
 _OVERLOADS = {Phase.FORWARD: "default", Phase.BACKWARD: "backward", Phase.OPTIMIZER: "update"}
 
@@ -171,8 +169,6 @@ class PlacementTimeline(Timeline):
         return record.batch[record.kind >= OP].astype("int64")
 
     def _events(self) -> Events:
-        import numpy as np
-
         record = self.simulation.record
         shown = record.kind >= OP
         part = record.part[shown].astype(np.int64)

@@ -6,10 +6,11 @@ from dataclasses import replace
 
 import numpy as np
 
+from tensortide.placements.arrays import Floats, Ints
 from tensortide.placements.bounds import Bounds
 from tensortide.placements.simulator.detours import part_times
 from tensortide.placements.simulator.split_path import split_path
-from tensortide.placements.simulator.tables import Floats, Ints, Tables
+from tensortide.placements.simulator.tables import Tables
 
 
 def bounds(t: Tables, where: Ints) -> Bounds:

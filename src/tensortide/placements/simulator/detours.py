@@ -5,7 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 
-from tensortide.placements.simulator.tables import Floats, Ints, Tables
+from tensortide.placements.arrays import Floats, Ints
+from tensortide.placements.simulator.tables import Tables
 
 _MOST_ASIDE = 64
 """Layers beside the path that are followed from one of its layers."""

@@ -10,6 +10,7 @@ from typing import NamedTuple
 import numpy as np
 
 from tensortide.compiled import entry
+from tensortide.placements.arrays import Floats, Ints, Small
 from tensortide.placements.simulator.queues import (
     EVENTS,
     FAILED,
@@ -27,7 +28,7 @@ from tensortide.placements.simulator.queues import (
     wake,
 )
 from tensortide.placements.simulator.state import State
-from tensortide.placements.simulator.tables import Floats, Ints, Small, Tables
+from tensortide.placements.simulator.tables import Tables
 
 WAKEUP, OP, TRANSFER, HOP = range(4)
 """Kinds of events in a record. HOP: a transfer reached a device on its route."""

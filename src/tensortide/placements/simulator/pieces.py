@@ -9,7 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from tensortide.compiled import compiled
-from tensortide.placements.simulator.tables import Floats, Ints, Tables
+from tensortide.placements.arrays import Floats, Ints
+from tensortide.placements.simulator.tables import Tables
 
 
 class Joins(NamedTuple):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
@@ -12,20 +11,21 @@ import numpy as np
 from tensortide.compiled import IS_COMPILED, entry
 from tensortide.errors import TensortideError
 from tensortide.placements.annealing.chain import Chain
-from tensortide.placements.annealing.stepped import stepped
+from tensortide.placements.arrays import Floats, Ints
 from tensortide.placements.bounds import Bounds
 from tensortide.placements.digest import digest_of
 from tensortide.placements.genes import MOST_DEVICES, OnDevices, Sharing, are_numbers, devices_of
 from tensortide.placements.nets.net import Devices, Net
 from tensortide.placements.nets.sharding import most_devices
 from tensortide.placements.op_times.times import OpTimes
+from tensortide.placements.problem import Problem, computed
 from tensortide.placements.simulator.annealed import anneal
 from tensortide.placements.simulator.bounds import bounds
 from tensortide.placements.simulator.kernel import new_record, over_use, run
 from tensortide.placements.simulator.settings import Settings
 from tensortide.placements.simulator.shared import SharedRuns
 from tensortide.placements.simulator.state import State, for_runs, new_state
-from tensortide.placements.simulator.tables import Floats, Ints, Tables, tables
+from tensortide.placements.simulator.tables import Tables, tables
 from tensortide.timing.clusters import Cluster
 
 _UNRECORDED = new_record(0, 1)
@@ -42,15 +42,13 @@ def _score_all(t: Tables, s: State, record: object, placements: Ints, scores: Fl
         scores[row] = makespan + over[row] * t.penalty
 
 
-class NetProblem:
-    """Placements of a net on a cluster. A *gene* is a layer, or a group of them, in topological order; its value is the
-    number of a device that may be used, or of a set of them which share its convolutions (``genes.number_of``).
+class NetProblem(Problem):
+    """Placements of a net on a cluster. A *gene* is a layer, in topological order; its value is the number of a device
+    that may be used, or of a set of them which share its convolutions (``genes.number_of``).
 
     Attributes:
         net, cluster, settings: as given.
-        names: of genes.
         where: the device that each value of a gene stands for.
-        place: the gene of each layer.
         tables: flat arrays of the simulator.
         pins: none: every gene is free.
     """
@@ -61,7 +59,6 @@ class NetProblem:
         cluster: Cluster,
         settings: Settings,
         *,
-        groups: Sequence[str] | None = None,
         where: Sequence[int] | None = None,
         times: OpTimes | None = None,
     ) -> None:
@@ -71,25 +68,21 @@ class NetProblem:
             net: the network.
             cluster: the device graph.
             settings: of every run; over-use costs 1 ms per byte unless they say otherwise.
-            groups: the group of each layer, in topological order; default: each layer is one.
             where: devices that may be used; default: all that run layers.
             times: of layers, in place of the model's.
 
         Raises:
-            TensortideError: no route leads between two of the devices, or groups or times are not one for each layer.
+            TensortideError: no route leads between two of the devices, or times are not one for each layer.
         """
         if settings.memory_penalization_factor is None:
             settings = replace(settings, memory_penalization_factor=1.0)
         self.net, self.cluster, self.settings = net, cluster, settings
         self.tables = tables(net, cluster, settings, times)
         self.where = _usable(cluster, self.tables, where)
-        groups = net.order if groups is None else groups
-        if len(groups) != len(net.order):
-            raise TensortideError(f"{len(groups)} groups: one for each of the {len(net.order)} layers of {net.name}.")
-        numbers = {name: i for i, name in enumerate(dict.fromkeys(groups))}
-        self.names = tuple(numbers)
-        self.place = np.array([numbers[group] for group in groups], np.int64)
+        self.names = tuple(net.order)
         self.pins: dict[int, int] = {}
+        self.devices, self.batches, self.penalty_ms_per_byte = len(self.where), settings.batches, self.tables.penalty
+        self.capacity = self.tables.capacity[self.where]
         self._states: list[State] = []
         self._run_tables = for_runs(self.tables)
         self._shared, self._may_share = SharedRuns(net, cluster, self.settings), times is None
@@ -98,42 +91,26 @@ class NetProblem:
         """Travel to another process without states: what runs fill in is of one thread."""
         return {**self.__dict__, "_states": []}
 
-    @functools.cached_property
+    @computed
     def digest(self) -> str:
         """Text that differs from that of every problem whose scores may: of genes, settings and all tables."""
-        return digest_of((self.names, self.place, self.where, self.settings, *self.tables))
+        return digest_of((self.names, self.where, self.settings, *self.tables))
 
-    @property
-    def devices(self) -> int:
-        """Number of devices that may be used."""
-        return len(self.where)
-
-    @property
-    def batches(self) -> int:
-        """Batches that a score counts together."""
-        return self.settings.batches
-
-    @property
-    def penalty_ms_per_byte(self) -> float:
-        """Milliseconds that a byte of over-use adds to a score."""
-        return self.tables.penalty
-
-    @functools.cached_property
+    @computed
     def edges(self) -> Ints:
-        """Gene numbers [m, 2] of different genes: producer, consumer."""
-        pairs = ((int(self.place[i]), int(self.place[child])) for i, of in enumerate(self.net.children) for child in of)
-        found = dict.fromkeys(pair for pair in pairs if pair[0] != pair[1])
-        return np.array(list(found), np.int64).reshape(-1, 2)
+        pairs = dict.fromkeys((i, child) for i, children in enumerate(self.net.children) for child in children)
+        return np.array([*pairs], np.int64).reshape(-1, 2)
 
-    @functools.cached_property
+    @computed
     def work(self) -> Floats:
         """Time of each gene on each device for one batch, with its share of the step's update, ms [genes, devices]."""
-        return self.chained + self._by_gene(self._times[2:].sum(axis=0)) / self.tables.step_batches
+        return self.chained + self._times[2:].sum(axis=0) / self.tables.step_batches
 
-    @functools.cached_property
+    @computed
     def chained(self) -> Floats:
         """Time of each gene on each device for one batch without the update, ms [genes, devices]."""
-        return self._by_gene(self._times[:2].sum(axis=0))
+        found: Floats = self._times[:2].sum(axis=0)
+        return found
 
     @property
     def _times(self) -> Floats:
@@ -142,7 +119,7 @@ class NetProblem:
         times = t.times.reshape(-1, t.layers, t.devices)[:, :, self.where]
         return times if t.backward else times[:1]
 
-    @functools.cached_property
+    @computed
     def transfers(self) -> Floats:
         """Time of each edge between two devices for one batch, there and back, ms [m, devices, devices]."""
         sent = self.copies
@@ -150,19 +127,10 @@ class NetProblem:
         found = np.moveaxis(one_way, 2, 0)
         return found + np.swapaxes(found, 1, 2) if self.tables.backward else found
 
-    @functools.cached_property
+    @computed
     def copies(self) -> Floats:
-        """Bytes of the outputs that each edge carries for one batch [m]."""
-        sent = np.zeros(len(self.edges))
-        position = {(int(a), int(b)): i for i, (a, b) in enumerate(self.edges)}
-        for edge, at in position.items():
-            layers = [
-                i
-                for i in np.flatnonzero(self.place == edge[0])
-                if any(self.place[child] == edge[1] for child in self.net.children[i])
-            ]
-            sent[at] = self.tables.nbytes[layers].sum()
-        return sent
+        """Bytes of the output that each edge carries for one batch [m]."""
+        return self.tables.nbytes[self.edges[:, 0]].astype(np.float64)
 
     def _transfer(self, nbytes: Floats, source: int, target: int) -> Floats:
         t = self.tables
@@ -175,7 +143,7 @@ class NetProblem:
         )
         return np.asarray(sum(parts, np.zeros(len(nbytes))))
 
-    @functools.cached_property
+    @computed
     def lanes(self) -> Ints:
         """Number of the lane that is slowest on the route between two devices [devices, devices]."""
         t = self.tables
@@ -188,17 +156,17 @@ class NetProblem:
                     found[one, two] = t.hop_lane[min(hops, key=lambda hop: float(t.hop_rate[hop]))]
         return found
 
-    @functools.cached_property
+    @computed
     def memory(self) -> Floats:
         """Bytes of each gene for one batch [genes]: what is resident throughout, and the outputs that others read."""
-        return self._by_gene(self.tables.resident.astype(np.float64)) + self.activations
+        return self.tables.resident + self.activations
 
-    @functools.cached_property
+    @computed
     def activations(self) -> Floats:
         """Bytes of the outputs of each gene that others read, for one batch [genes]."""
         t = self.tables
         read = np.diff(t.first[: t.layers + 1]) > 0
-        return self._by_gene((t.nbytes * (read | t.keeps_ends)).astype(np.float64))
+        return (t.nbytes * (read | t.keeps_ends)).astype(np.float64)
 
     drains = True
     """Batches run backward as soon as they can."""
@@ -208,21 +176,12 @@ class NetProblem:
         del stages
         return min(self.batches, self.settings.pipeline_batches)
 
-    @property
-    def capacity(self) -> Floats:
-        """Bytes of each device [devices]."""
-        return self.tables.capacity[self.where]
-
-    def _by_gene(self, values: Floats) -> Floats:
-        found = np.zeros((len(self.names), *values.shape[1:]))
-        np.add.at(found, self.place, values)
-        return found
-
+    @computed
     def bounds(self) -> Bounds:
         """Return lower bounds on every score."""
         return bounds(self.tables, self.where)
 
-    @functools.cached_property
+    @computed
     def sharing(self) -> Sharing | None:
         """The sharing of genes; None where the times of layers are given, which say nothing of shards.
 
@@ -235,20 +194,18 @@ class NetProblem:
                 f"{self.cluster.name}: {self.devices} devices may be used, and at most {MOST_DEVICES} share layers: "
                 "set sharing_rate to 0 (in a configuration mutation_sharding_rate), or use fewer."
             )
-        most = np.zeros(len(self.names), np.int64)
-        np.maximum.at(most, self.place, self._most)
-        return Sharing(most, self._shared.bounds(self.tables, self.where))
+        return Sharing(np.array(self._most, np.int64), self._shared.bounds(self.tables, self.where))
 
-    def on_devices(self, row: Sequence[int]) -> tuple[OnDevices, ...]:
+    def on_devices(self, genes: Sequence[int]) -> tuple[OnDevices, ...]:
         """The device of each layer of a placement [genes], or the devices that share it, in ascending order: as many as
         it has output channels, at most."""
-        return tuple(of[0] if len(of) == 1 else of for of in self._devices_of_layers(row))
+        return tuple(of[0] if len(of) == 1 else of for of in self._devices_of_layers(genes))
 
     def _devices_of_layers(self, row: Sequence[int]) -> list[Devices]:
         every = [sorted(self.where[[*devices_of(int(gene), self.devices)]].tolist()) for gene in row]
-        return [tuple(every[gene][:most]) for gene, most in zip(self.place.tolist(), self._most, strict=True)]
+        return [tuple(shared[:most]) for shared, most in zip(every, self._most, strict=True)]
 
-    @functools.cached_property
+    @computed
     def _most(self) -> tuple[int, ...]:
         return most_devices(self.net)
 
@@ -276,23 +233,16 @@ class NetProblem:
             scores[row], over[row] = self._shared.score(devices, _UNRECORDED)
         found = np.empty((2, len(rows) - int(is_shared.sum())))
         with self.state() as state:
-            placements = self.where[rows[~is_shared][:, self.place]]
+            placements = self.where[rows[~is_shared]]
             _score_all(self._run_tables, state, _UNRECORDED, placements, *found)
         scores[~is_shared], over[~is_shared] = found
         return scores, over
 
     def anneal(self, chain: Chain, group_of: Ints, steps: int) -> int:
-        """Take up to ``steps`` steps of ``chain``, whose genes are groups of those here, as ``group_of`` [genes] says;
-        safe to call from several threads at once, for different chains.
-
-        Returns:
-            The number of steps taken: fewer where the chain is at its end, or needs something (``chain.propose``).
-        """
         if not IS_COMPILED:
-            return stepped(self, chain, group_of, steps)
+            return super().anneal(chain, group_of, steps)
         with self.state() as state:
-            place = group_of[self.place]
-            taken: int = anneal(self.tables, state, _UNRECORDED, place, self.where, chain, steps)
+            taken: int = anneal(self.tables, state, _UNRECORDED, group_of, self.where, chain, steps)
             return taken
 
     @contextmanager

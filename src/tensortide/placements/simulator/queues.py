@@ -6,8 +6,9 @@ from collections.abc import Callable
 from typing import Any
 
 from tensortide.compiled import IS_COMPILED
+from tensortide.placements.arrays import Small
 from tensortide.placements.simulator.state import State
-from tensortide.placements.simulator.tables import Small, Tables
+from tensortide.placements.simulator.tables import Tables
 
 if IS_COMPILED:
     import numba

@@ -8,6 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from tensortide.placements.arrays import Ints
 from tensortide.placements.bounds import Bounds
 from tensortide.placements.nets.net import Devices, Net
 from tensortide.placements.nets.sharding import expand, most_devices, shards_of
@@ -15,7 +16,7 @@ from tensortide.placements.simulator.bounds import kind_times, of_parts, speeds,
 from tensortide.placements.simulator.kernel import Record, over_use, run
 from tensortide.placements.simulator.settings import Settings
 from tensortide.placements.simulator.state import for_runs, new_state
-from tensortide.placements.simulator.tables import Ints, Tables, tables
+from tensortide.placements.simulator.tables import Tables, tables
 from tensortide.timing.clusters import Cluster
 
 _MOST_KEPT = 1000

@@ -11,6 +11,7 @@ import numpy as np
 
 from tensortide.errors import TensortideError
 from tensortide.placements import parts
+from tensortide.placements.arrays import Floats, Ints
 from tensortide.placements.nets.assignments import Assignment, Gene, checked
 from tensortide.placements.nets.net import Net
 from tensortide.placements.nets.sharding import Expanded, expand
@@ -20,7 +21,7 @@ from tensortide.placements.simulator.queues import EVENTS, FAILED, OPS, TRANSFER
 from tensortide.placements.simulator.routing import routing
 from tensortide.placements.simulator.settings import Settings
 from tensortide.placements.simulator.state import State, for_runs, new_state
-from tensortide.placements.simulator.tables import Floats, Ints, Tables, tables
+from tensortide.placements.simulator.tables import Tables, tables
 from tensortide.shown import Show
 from tensortide.timing.clusters import Cluster
 

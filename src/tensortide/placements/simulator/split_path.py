@@ -15,9 +15,10 @@ from typing import NamedTuple
 import numpy as np
 
 from tensortide.compiled import IS_COMPILED, compiled, entry
+from tensortide.placements.arrays import Floats, Ints
 from tensortide.placements.simulator.detours import Detour, chained_times, detours, longest_path, part_times
 from tensortide.placements.simulator.pieces import Pieces, delay, joins, least_peaks, rates_between
-from tensortide.placements.simulator.tables import Floats, Ints, Tables
+from tensortide.placements.simulator.tables import Tables
 
 _PRECISION = 1e-4
 """Share of the bound to which it is found, from below."""

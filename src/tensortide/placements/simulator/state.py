@@ -7,7 +7,8 @@ from typing import NamedTuple, TypeVar
 import numpy as np
 
 from tensortide.compiled import IS_COMPILED
-from tensortide.placements.simulator.tables import Floats, Ints, Small, Tables
+from tensortide.placements.arrays import Floats, Ints, Small
+from tensortide.placements.simulator.tables import Tables
 
 
 class State(NamedTuple):

@@ -11,10 +11,10 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from tensortide.dtypes import ITEM_BYTES
 from tensortide.errors import TensortideError
+from tensortide.placements.arrays import Floats, Ints, Small
 from tensortide.placements.nets.net import Net
 from tensortide.placements.op_times.net_devices import net_devices
 from tensortide.placements.op_times.optimizers import OPTIMIZERS
@@ -22,11 +22,6 @@ from tensortide.placements.op_times.times import DTYPES, OpTimes, layer_times
 from tensortide.placements.simulator.routing import Routing, routing
 from tensortide.placements.simulator.settings import Settings
 from tensortide.timing.clusters import Cluster
-
-Ints = NDArray[np.int64]
-Small = NDArray[np.int32]
-Floats = NDArray[np.float64]
-
 
 _MOST_NUMBERS = 1 << 31
 _MOST_BYTES = 1 << 62

@@ -70,6 +70,37 @@ class Choosing:
                     self.choose(choice, i, step.link)
         return choice
 
+    def away(self, choice: Ints) -> Ints:
+        """Bytes that a choice takes off the device at each place."""
+        v, count = self.v, len(self.x.sequence)
+        change, nbytes = np.zeros(count + 2, np.int64), self.decoder.t.nbytes[v.storage]
+        moved, wraps = choice != HERE, v.wraps.astype(np.bool_)
+        np.add.at(change, v.before[moved] + 1, nbytes[moved])
+        np.add.at(change, v.after[moved], -nbytes[moved])
+        change[0] += nbytes[moved & wraps & (v.after <= v.before)].sum()
+        return np.cumsum(change)[:count]
+
+    def carried(self, other: Choosing, choice: Ints) -> Ints:
+        """The ``choice`` for another sequence with the same first runs: an interval moves over the link of the one of
+        which it is a part, or that is a part of it."""
+        carried, mine, theirs = self.nothing(), self._progress(), other._progress()
+        for k in np.flatnonzero(choice != HERE).tolist():
+            link = self.decoder.instance.links[choice[k]].name
+            begin, end = theirs[other.v.before[k] + 1], theirs[other.v.after[k] + 1]
+            for i in self.of_storage.get(int(other.v.storage[k]), ()):
+                first, last = mine[self.v.before[i] + 1], mine[self.v.after[i] + 1]
+                inside = (begin <= first and last <= end) or (first <= begin and end <= last)
+                if self.v.wraps[i] == other.v.wraps[k] and (inside or self.v.wraps[i]):
+                    self.choose(carried, i, link)
+        return carried
+
+    def _progress(self) -> Ints:
+        """Ops that have run for the first time, before the step, with each place, and at its end."""
+        first = np.zeros(len(self.x.sequence) + 2, np.int64)
+        first[np.unique(self.x.sequence, return_index=True)[1] + 1] = 1
+        first[-1] = 1
+        return np.cumsum(first)
+
     def covered(self, choice: Ints, price: float) -> Ints:
         """The choice with so many more intervals that all fits, as far as there are any; copies to a tier count
         ``price`` times."""

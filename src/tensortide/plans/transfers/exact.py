@@ -47,7 +47,6 @@ def improve(search: Transfers, *, free: bool, recompute: bool, effort: float) ->
     solver.parameters.num_workers = 1
     solver.parameters.random_seed = 1
     solver.parameters.max_deterministic_time = min(effort, search.limit.work_left / OPS_PER_UNIT)
-    solver.parameters.max_time_in_seconds = max(0.1, min(1e6, search.limit.seconds_left))
     try:
         attended(lambda: solver.solve(model.cp), search.look, solver.stop_search)
     finally:  # a solver that is stopped has its best solution, too

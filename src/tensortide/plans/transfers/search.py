@@ -18,6 +18,7 @@ from tensortide.plans.transfers.choosing import PRICES, Choosing
 from tensortide.plans.transfers.decoder import Decoder, Made
 from tensortide.plans.transfers.joint import Joint
 from tensortide.plans.transfers.kernels.placing import NEVER
+from tensortide.plans.transfers.mixing import Mixed, Mixing
 from tensortide.plans.transfers.ondemand import on_demand
 from tensortide.plans.transfers.residences import Token, steps_of
 from tensortide.plans.under_budget.search import Stopped, Watch
@@ -160,12 +161,26 @@ class Transfers:
 
     def polish(self, steps: int) -> None:
         """Change what moves in the best plan, in so many steps."""
+        if self.best is not None and not self.done():
+            self._improve(*self._chosen(self.best), steps, self.best.source)
+
+    def mix(self, turns: int, source: str) -> None:
+        """Recompute in the best plan some of what moves, and move some of what is recomputed, in so many turns."""
         if self.best is None or self.done():
             return
-        sequence = [step.op for step in self.best.steps if isinstance(step, Compute)]
+        choosing, choice = self._chosen(self.best)
+        start = Mixed(choosing, choice, choosing.made(choice))
+        for made in Mixing(self.joint).improve(start, turns) if start.made.time_ns < NEVER else ():
+            self.offer_made(made, source)
+            if self.done():
+                break
+        self.work += turns
+
+    def _chosen(self, plan: Moved) -> tuple[Choosing, Ints]:
+        """The sequence of a plan, and the choice of what it moves."""
+        sequence = [step.op for step in plan.steps if isinstance(step, Compute)]
         choosing = Choosing(self.decoder, np.array(sequence, np.int64), self.budget_bytes)
-        start = choosing.of_steps(self.best.steps, self.best.home)
-        self._improve(choosing, start, steps, self.best.source)
+        return choosing, choosing.of_steps(plan.steps, plan.home)
 
     def _improve(self, choosing: Choosing, start: Ints, steps: int, source: str) -> None:
         for choice in choosing.improved(start, steps):

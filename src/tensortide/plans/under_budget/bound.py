@@ -46,6 +46,14 @@ class IdleCover(msgspec.Struct, frozen=True, tag="idle cover"):
     weights: tuple[tuple[int, int], ...]
 
 
+class Moments(msgspec.Struct, frozen=True, tag="moments"):
+    """Weights of the inequalities over ``moments``, which are ops: ``(number of the inequality, weight * SCALE)``."""
+
+    budget_bytes: int
+    moments: tuple[int, ...]
+    weights: tuple[tuple[int, int], ...]
+
+
 class Exhausted(msgspec.Struct, frozen=True, tag="exhausted"):
     """Every plan within ``budget_bytes`` that takes less than ``bound_ns`` was searched for (None: every plan at all),
     with first runs in recorded order or in any (``free``), and there is none."""
@@ -55,7 +63,7 @@ class Exhausted(msgspec.Struct, frozen=True, tag="exhausted"):
     bound_ns: int | None
 
 
-RecomputeProof: TypeAlias = EachOnce | IdleCover | Exhausted
+RecomputeProof: TypeAlias = EachOnce | IdleCover | Moments | Exhausted
 """A proof about plans that recompute; ``plans.proofs`` has all kinds."""
 
 

@@ -1,13 +1,16 @@
-"""The optimum of small steps: every sequence within the budget, searched in order of the time that it adds.
+"""The optimum of small steps: every sequence within the budget, searched in order of the time that it adds at least.
 
 A state is what has run for the first time and which contents are resident. Contents are evicted only where an op lacks
-room for them, or makes their storage anew; and as few as will do: whatever is resident cannot hurt until then.
+room for them, or makes their storage anew; and as few as will do: whatever is resident cannot hurt until then. What is
+absent and still needed has to be restored, so its makers count from the moment at which it is evicted.
 """
 
 from __future__ import annotations
 
+import functools
 import heapq
 import itertools
+import operator
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
@@ -15,11 +18,11 @@ from typing import NamedTuple, TypeAlias
 from tensortide.plans.instance import BEFORE, Instance
 from tensortide.search_limit import Look, no_look
 
-MOST_OPS = 24
+MOST_OPS = 60
 """Longest step that is searched."""
 WORK = 2_000_000
 """States that are looked at, at most."""
-_CHOICES = 400
+_CHOICES = 20_000
 """Sets of contents to evict that are tried before one op, at most; more leave the search without a proof."""
 _LOOK = 1_000
 """States between two looks at the limit."""
@@ -59,8 +62,11 @@ class _Op(NamedTuple):
     """Contents that it must find, when it runs again."""
     first_needs: int
     gone: int
-    """Contents that it overwrites."""
+    """Contents that it overwrites, and those that it writes instead."""
     written: int
+    blind_gone: int
+    """The same of what only its first run updates."""
+    blind_written: int
     makes: tuple[tuple[int, int], ...]
     """Storages that it allocates, with the contents that it makes."""
     room: int
@@ -80,6 +86,7 @@ class _Search:
         ops, storages = self.instance.ops, self.instance.storages
         self.nbytes: list[int] = []
         self.of: list[int] = [0] * len(storages)
+        self.by: list[int] = []
         self.pinned = 0
         for storage, record in enumerate(storages):
             if record.given:
@@ -91,10 +98,12 @@ class _Search:
         self.ops = [self._op(number, states[number]) for number in range(len(ops))]
         self.final = sum(1 << self.values[s, final[s]] for s, record in enumerate(storages) if record.stays)
         self._useful: dict[int, int] = {}
+        self._ahead: dict[int, int] = {}
 
     def _value(self, storage: int, state: int) -> None:
         number = self.values[storage, state] = len(self.nbytes)
         self.nbytes.append(self.instance.storages[storage].nbytes)
+        self.by.append(state)
         self.of[storage] |= 1 << number
         if self.instance.storages[storage].pinned:
             self.pinned |= 1 << number
@@ -108,6 +117,8 @@ class _Search:
             sum(1 << values[s, state] for s, state in states.items()),
             sum(1 << values[s, states[s]] for s in written),
             sum(1 << values[s, number] for s in written),
+            sum(1 << values[s, states[s]] for s in op.blind),
+            sum(1 << values[s, number] for s in op.blind),
             tuple((s, 1 << values[s, number]) for s in op.makes),
             sum(self.instance.storages[s].nbytes for s in op.makes) + op.workspace,
             sum(self.of[s] for s in op.touches),
@@ -120,29 +131,57 @@ class _Search:
         everything = (1 << len(self.ops)) - 1
         came: dict[State, tuple[State | None, int]] = {start: (None, -1)}
         cost = {start: 0}
-        settled: dict[int, list[int]] = {}
-        queue: list[tuple[int, int, int, int]] = [(0, 0, *start)]
+        settled: dict[int, list[tuple[int, int]]] = {}
+        queue: list[tuple[int, int, int, int, int]] = [(0, 0, 0, *start)]
         numbers, states = itertools.count(1), 0
         while queue:
-            extra, _, done, resident = heapq.heappop(queue)
+            least, _, extra, done, resident = heapq.heappop(queue)
             state = (done, resident)
-            if cost[state] < extra or any(resident & ~other == 0 for other in settled.get(done, ())):
+            others = settled.setdefault(done, [])
+            if cost[state] < extra or any(resident & ~other == 0 and spent <= extra for other, spent in others):
                 continue
             if done == everything and resident & self.final == self.final:
                 return Optimum(self._path(came, state), base + extra if self.is_complete else base, states)
             if states > work:
-                return Optimum(None, base + extra if self.is_complete else base, states)
-            settled.setdefault(done, []).append(resident)
+                return Optimum(None, base + least if self.is_complete else base, states)
+            others.append((resident, extra))
             for op, after, time in self._moves(done, resident):
                 states += 1
                 if states % _LOOK == 0:
                     look()
-                if cost.get(after, limit) > extra + time:
-                    cost[after] = extra + time
-                    came[after] = (state, op)
+                spent = extra + time
+                if cost.get(after, limit) <= spent or (to_come := self._to_come(*after)) is None:
+                    continue
+                if spent + to_come < limit:
+                    cost[after], came[after] = spent, (state, op)
                     left = len(self.ops) - after[0].bit_count()
-                    heapq.heappush(queue, (extra + time, left << 32 | next(numbers), *after))
+                    heapq.heappush(queue, (spent + to_come, left << 32 | next(numbers), spent, *after))
         return Optimum(None, below_ns if self.is_complete else base, states)
+
+    def _to_come(self, done: int, resident: int) -> int | None:
+        """The least time of the ops that have to run again: those that restore what is absent and still needed, and
+        what these need in turn; None if nothing can restore that."""
+        missing, again, total = self._needed(done) & ~resident, 0, 0
+        while missing:
+            value = (missing & -missing).bit_length() - 1
+            missing &= missing - 1
+            op = self.by[value]
+            if op >= 0 and not done >> op & 1:
+                continue  # its first run is yet to come
+            if op < 0 or self.instance.ops[op].once:
+                return None
+            if not again >> op & 1:
+                again |= 1 << op
+                total += self.instance.ops[op].ns
+                missing |= self.ops[op].needs & ~resident
+        return total
+
+    def _needed(self, done: int) -> int:
+        """The contents that the first runs yet to come touch, and those that stay."""
+        if done not in self._ahead:
+            left = (op.first_needs for number, op in enumerate(self.ops) if not done >> number & 1)
+            self._ahead[done] = functools.reduce(operator.or_, left, self.final)
+        return self._ahead[done]
 
     def _path(self, came: dict[State, tuple[State | None, int]], state: State) -> list[int]:
         found = []
@@ -166,6 +205,8 @@ class _Search:
             useful = self.useful(after)
             for left in self._left(op, resident):
                 behind = left & ~op.gone | op.written
+                if not again:
+                    behind = behind & ~op.blind_gone | op.blind_written
                 for storage, value in op.makes:
                     if not left & self.of[storage]:
                         behind |= value

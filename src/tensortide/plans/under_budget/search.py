@@ -32,6 +32,8 @@ _STATES = WORK // EFFORT
 """States that the search for the optimum looks at, by effort."""
 _OPS_PER_STATE = _PER_EFFORT // _STATES
 """A state counts as playing so many ops."""
+_EXHAUSTING = 0.5
+"""Share of the limit that is left for the search for the optimum."""
 SHARPNESS = (1.0, 0.5, 0.0, 2.0)
 """How repairs from the recorded order weigh what is over the budget."""
 _TRIES = 12
@@ -46,6 +48,10 @@ _SEED = 20
 
 class Stopped(Exception):
     """The limit is reached, or the listener has had enough."""
+
+
+class _Late(Exception):
+    """The search for the optimum has had its share of the time."""
 
 
 @dataclass
@@ -167,9 +173,19 @@ class Search:
         if len(self.instance.ops) > MOST_OPS or self.is_proved:
             return
         below = None if self.best is None else self.best.time_ns
-        states = int(min(effort * _STATES, self.limit.work_left / _OPS_PER_STATE))
-        found = optimum(self.instance, self.budget_bytes, free=self.free, below_ns=below, work=states, look=self.look)
-        self.limit.spend(found.states * _OPS_PER_STATE)
+        limit = self.limit.part(_EXHAUSTING)
+        states = int(min(effort * _STATES, limit.work_left / _OPS_PER_STATE))
+
+        def look() -> None:
+            self.look()
+            if not limit.seconds_left:
+                raise _Late
+
+        try:
+            found = optimum(self.instance, self.budget_bytes, free=self.free, below_ns=below, work=states, look=look)
+        except _Late:
+            return
+        limit.spend(found.states * _OPS_PER_STATE)
         if found.sequence is not None:
             self.offer(evaluate(self.instance, self.t, found.sequence, free=self.free), "exhaustive search")
         self.bound(found.bound_ns, Exhausted(self.budget_bytes, self.free, found.bound_ns))

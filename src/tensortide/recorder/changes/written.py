@@ -31,5 +31,7 @@ def written(change: Written, step: Step, found: Found) -> Iterator[Step]:
                 applied = module.apply(roots[prefix], prefix)
             except AttributeError as error:
                 raise NotApplicable(f"the step has no such module: {error}") from None
+            except TypeError as error:
+                raise NotApplicable(str(error)) from None
             stack.callback(applied.remove)
         yield functools.partial(step)

@@ -11,7 +11,7 @@ from torch.utils.checkpoint import checkpoint
 
 from tensortide.recorder.torch_file.applied import Applied
 
-CHECKPOINTS: dict[str, tuple[bool, tuple[str, ...]]] = {}
+CHECKPOINTS: dict[str, tuple[bool, tuple[str, ...], tuple[str, ...]]] = {}
 
 # -- copied into files --
 
@@ -58,11 +58,53 @@ def checkpointed(
     return run
 
 
+class Rows:
+    """The forward of an ``nn.Sequential`` of which some rows of modules run as one."""
+
+    def __init__(self, model: torch.nn.Module, path: str) -> None:
+        self.modules = model.get_submodule(path)._modules
+        self.runs: dict[str, tuple[str, Callable[..., Any]]] = {}
+        if type(model.get_submodule(path)).forward is not torch.nn.Sequential.forward:
+            raise TypeError(f"{path or 'the model'} is not the torch.nn.Sequential for which this file was written")
+
+    def row(self, first: str, last: str) -> Callable[..., Any]:
+        """The forward pass of the modules from ``first`` to ``last``."""
+        names = [*self.modules]
+        row = names[names.index(first) : names.index(last) + 1]
+
+        def run(value: Any) -> Any:
+            for name in row:
+                value = self.modules[name](value)  # type: ignore[misc]
+            return value
+
+        return run
+
+    def forward(self, value: Any) -> Any:
+        """Run the rows, and the modules that are in none."""
+        names = iter(self.modules)
+        for name in names:
+            last, run = self.runs.get(name, (name, self.modules[name]))
+            value = run(value)  # type: ignore[misc]
+            within = name
+            while within != last:
+                within = next(names)
+        return value
+
+
 def checkpoint_modules(model: torch.nn.Module, prefix: str, applied: Applied, policies: dict[str, Any]) -> None:
     """Checkpoint the modules of ``model`` that the table names."""
-    for path, (random, updated) in CHECKPOINTS.items():
+    sequential: dict[str, Rows] = {}
+    for path, (random, updated, ends) in CHECKPOINTS.items():
         if f"{path}.".startswith(prefix) or not prefix:
-            module = model.get_submodule(path[len(prefix) :])
             places = [name[len(prefix) :].rpartition(".") for name in updated]
             buffers = [(model.get_submodule(owner), name) for owner, _, name in places]
-            applied.replace(module, checkpointed(module.forward, random, buffers, policies.get(path)))
+            if ends:
+                owner, _, first = ends[0][len(prefix) :].rpartition(".")
+                last = ends[1].rpartition(".")[2]
+                rows = sequential.setdefault(owner, Rows(model, owner))
+                rows.runs[first] = last, checkpointed(rows.row(first, last), random, buffers, policies.get(path))
+            else:
+                module = model.get_submodule(path[len(prefix) :])
+                applied.replace(module, checkpointed(module.forward, random, buffers, policies.get(path)))
+    for owner, rows in sequential.items():
+        applied.replace(model.get_submodule(owner), rows.forward)

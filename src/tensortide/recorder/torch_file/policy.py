@@ -10,6 +10,7 @@ from torch.utils.checkpoint import CheckpointPolicy, create_selective_checkpoint
 
 from tensortide.recorder.torch_file.applied import Applied
 
+CHECKPOINTS: dict[str, tuple[bool, tuple[str, ...], tuple[str, ...]]] = {}
 KEPT: dict[str, set[tuple[str, str, int]]] = {}
 
 # -- copied into files --
@@ -41,7 +42,8 @@ def policies_of(model: torch.nn.Module, prefix: str, applied: Applied) -> dict[s
     found = {}
     for path, kept in KEPT.items():
         if f"{path}.".startswith(prefix) or not prefix:
-            module, policy = model.get_submodule(path[len(prefix) :]), Policy(path, kept)
-            applied.follow(dict(module.named_modules(prefix=path)), policy.running)
+            ends, policy = CHECKPOINTS[path][2], Policy(path, kept)
+            owner = ends[0].rpartition(".")[0] if ends else path
+            applied.follow(dict(model.get_submodule(owner[len(prefix) :]).named_modules(prefix=owner)), policy.running)
             found[path] = policy.contexts
     return found

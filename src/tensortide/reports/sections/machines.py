@@ -50,7 +50,7 @@ def section(step: Step, found: Sequence[MachineStep]) -> Section:
     """Show ``step`` on each of the machines of ``found``."""
     steps = step.on(found)
     blocks: list[AnyBlock] = [*_verdict(found), *_machines(steps, found), _bounds(found)]
-    if any(one.machines.size > 1 for one in found):
+    if any(one.nodes.size > 1 for one in found):
         blocks.append(_parallel(step, found))
     if len(found) > 1:
         bases = chain.from_iterable((*one.line.ops.by_provenance_ns, one.step_time.provenance) for one in found)
@@ -73,7 +73,7 @@ def _verdict(found: Sequence[MachineStep]) -> Iterator[AnyBlock]:
         yield Note(text=f"Not ranked, for ops of unknown time there: {', '.join(untold)}.", kind="verdict")
     if len(known) < 2:
         return
-    best, second, *rest = sorted(known, key=lambda one: one.step_time.time_ns / one.machines.size)
+    best, second, *rest = sorted(known, key=lambda one: one.step_time.time_ns / one.nodes.size)
     ratio = work_ratio(best, second)
     settled = "as good in every figure, it is not slower" if ratio.no_slower else "which one is faster is not settled"
     text = (
@@ -89,7 +89,7 @@ def _verdict(found: Sequence[MachineStep]) -> Iterator[AnyBlock]:
 
 def _machines(steps: Sequence[Step], found: Sequence[MachineStep]) -> Iterator[AnyBlock]:
     """Warn of machines on which the step does not fit, and show what it takes on each."""
-    rooms = [(step.eager.peak_bytes, one.machines.device.usable_bytes) for step, one in zip(steps, found, strict=True)]
+    rooms = [(step.eager.peak_bytes, one.nodes.device.usable_bytes) for step, one in zip(steps, found, strict=True)]
     for one, (peak, room) in zip(found, rooms, strict=True):
         if room is not None and peak > room:
             text = f"{one.machine}: the step does not fit: it needs {format_bytes(peak)}, the device has "
@@ -113,7 +113,7 @@ def _bounds(found: Sequence[MachineStep]) -> Table:
 def _parallel(step: Step, found: Sequence[MachineStep]) -> Table:
     batch = step.graph.meta.hyperparameters.get("batch")
     size, what = (batch, "samples") if isinstance(batch, int) else (1, "steps")
-    together, sizes = [one.step_time for one in found], [size * one.machines.size for one in found]
+    together, sizes = [one.step_time for one in found], [size * one.nodes.size for one in found]
     names: tuple[str | Column, ...] = (
         "machine",
         *times_columns("device_step", "One device", [one.line.estimate for one in found]),
@@ -124,7 +124,7 @@ def _parallel(step: Step, found: Sequence[MachineStep]) -> Table:
         *times_columns("apart", "no overlap", [one.step_time_apart for one in found]),
         *rates_columns(f"{what}_per_s_and_device", f"{what}/s, device", together, [size] * len(found), at_width=WIDE),
         *rates_columns(f"{what}_per_s", f"{what}/s, all", together, sizes, interval=True),
-        "machines.size as devices",
+        "nodes.size as devices",
     )
     remark = "exchanged: gradients; exposed: not hidden by computation; no overlap: all exposed"
     return table(MachineStep, found, *names, key="data_parallel", title="Data parallel", remark=remark, heads=1)
@@ -212,7 +212,7 @@ def _remarks(steps: Sequence[Step], found: Sequence[MachineStep]) -> Iterator[st
         ops = f"~ {unknown:,} op{'s' * (unknown != 1)} of unknown time"
         yield f"{ops}: with the time of their bytes alone, which may be far too short"
     for own, one in zip(steps, found, strict=True):
-        device, costs = one.machines.device, zip(own.graph, own.counted.costs, strict=True)
+        device, costs = one.nodes.device, zip(own.graph, own.counted.costs, strict=True)
         if elsewhere := captured_elsewhere(own.graph, device):
             yield f"{one.machine}: the step consists {elsewhere}; {OWN_KERNELS}"
         dtypes = {compute_dtype(op.inputs or op.outputs) for op, cost in costs if cost.cost and cost.cost.macs}
@@ -227,7 +227,7 @@ def _remarks(steps: Sequence[Step], found: Sequence[MachineStep]) -> Iterator[st
             f"The host issues an op in {format_seconds(ISSUE_NS / 1e9)} (NeuSight's tables: six GPUs, PyTorch); a "
             "device that is faster waits for it, idle. --launch graph: captured launches, as a step of JAX always has."
         )
-    if any(one.machines.size > 1 for one in found):
+    if any(one.nodes.size > 1 for one in found):
         yield (
             "Each device takes the whole step on data of its own, and gradients are all-reduced in buckets of "
             f"{format_bytes(BUCKET_BYTES)}. Not modelled: computation that slows down beside communication, "

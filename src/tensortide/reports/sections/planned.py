@@ -101,7 +101,9 @@ def origin(graph: Graph, device: str, source: str) -> str:
 
 def verdict(found: Planned, graph: Graph) -> str:
     """Tell whether the step fits the budget, at what price, and how much better another plan could be."""
-    budget, whole, least = format_bytes(found.budget_bytes), found.recorded_peak_bytes, found.least
+    whole, least = found.recorded_peak_bytes, found.least
+    share = f" ({format_percent(found.budget_bytes, whole)} of the peak without a budget)"
+    budget = f"{format_bytes(found.budget_bytes)}{share * (found.budget_bytes < whole)}"
     if found.status == "infeasible":
         return (
             f"Does not fit {budget}: {op_text(graph, least.op)} needs {format_bytes(least.nbytes)} with what must "
@@ -114,10 +116,10 @@ def verdict(found: Planned, graph: Graph) -> str:
         )
     peak = format_bytes(found.peak_bytes)
     if found.step_ns == found.base_ns and found.peak_bytes >= whole:
-        return f"Fits {budget} as it is: the peak is {peak}."
-    share = f" ({format_percent(found.budget_bytes, whole)} of the peak without a budget)"
+        above = ", and the budget is above it" if found.budget_bytes > whole else ""
+        return f"Fits {budget} as it is: the peak is {peak}{above}."
     times = f"{format_seconds(found.base_ns / 1e9)} -> {format_seconds(found.step_ns / 1e9)}"
-    fits = f"Fits: {peak} of {budget}{share * (found.budget_bytes < whole)}; step {times} ({_more(found.extra_share)})"
+    fits = f"Fits: {peak} of {budget}; step {times} ({_more(found.extra_share)})"
     took = format_seconds(found.search_s)
     if found.proved:
         return f"{fits}; no plan of this class is faster, proved in {took}."
@@ -158,7 +160,7 @@ def _more(extra: float | None) -> str:
 
 
 def _beside(found: Planned) -> Table:
-    """The plan beside no budget and the best known plans of each kind, the fastest first; then all others."""
+    """The plan beside no budget and the best known plans of each kind, the best first; then all others."""
     own = [Rival("this plan", "given", found.step_ns, found.peak_bytes)] if found.status == "fits" else []
     ranked = sorted(found.rivals, key=_rank)
     best = sorted({one.kind: one for one in reversed(ranked) if one.step_ns is not None}.values(), key=_rank)
@@ -178,8 +180,10 @@ def _beside(found: Planned) -> Table:
     )
 
 
-def _rank(rival: Rival) -> tuple[bool, bool, int]:
-    return bool(rival.reason), rival.step_ns is None, rival.step_ns or 0
+def _rank(rival: Rival) -> tuple[bool, bool, int, int]:
+    """Those that fit by time; then those that are too large by peak; then those that are no plans."""
+    peak, time_ns = rival.peak_bytes or 0, rival.step_ns or 0
+    return bool(rival.reason), rival.step_ns is None, peak if rival.reason else time_ns, time_ns
 
 
 class _Engine(msgspec.Struct, frozen=True):

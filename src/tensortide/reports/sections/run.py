@@ -103,6 +103,8 @@ def _steps(found: Measured) -> Section:
         points=tuple(Points(kind, tuple(range(1, len(ns) + 1)), ns, "line") for kind, ns in kinds.items() if ns),
     )
     notes = (Note(text=checked),) if found.check else ()
+    if found.budget_bytes > plain > 0 and found.planned_recomputations is None:
+        notes = (*notes, Note(text="The budget is above the peak without evictions: it changes nothing."))
     if (over := step.peak_bytes - found.budget_bytes) > 0:
         # Room is made for results before an op runs, or it is refused; workspace alone is no reason to refuse it.
         text = (

@@ -20,6 +20,7 @@ from tensortide.reports.sections.scale_run import section as run_section
 from tensortide.reports.sections.timeline_lanes import lanes_of
 from tensortide.shown import Show
 from tensortide.studies.scale import Candidate, Scale, ScalePrediction, ScalingRow
+from tensortide.studies.scale.predictors import PipelineRank
 from tensortide.studies.scale.timeline import with_shown_micro_batches
 from tensortide.units import format_bytes, parse_bytes
 
@@ -116,6 +117,8 @@ def _best(found: Scale) -> Iterator[AnyBlock]:
     yield table(_Part, times, key="parts", title="What takes the time")
     taken = [_Taken(name, nbytes) for name, nbytes in made.memory.items() if nbytes > 0]
     yield table(_Taken, taken, key="memory", title="What takes the memory of the fullest device", beside=True)
+    if made.ranks:
+        yield table(PipelineRank, made.ranks, key="pipeline_ranks", title="Stages of the pipeline", top=16)
     yield from (Note(text=text) for text in made.remarks)
 
 

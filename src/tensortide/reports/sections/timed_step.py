@@ -57,10 +57,10 @@ def _lanes(step: Step, one: MachineStep) -> Iterator[Lane]:
         own = events.lane == number
         starts, ends, ops = (tuple(of[own].tolist()) for of in (events.start_ns, events.end_ns, events.index))
         names = tuple(step.graph.calls[step.graph.ops[op].call].op for op in ops)
-        yield Lane(label, starts, ends, names, tuple(step.phases[op] for op in ops), ops, str(one.machines))
+        yield Lane(label, starts, ends, names, tuple(step.phases[op] for op in ops), ops, str(one.nodes))
     if exchanged:
         starts, ends = zip(*exchanged, strict=True)
-        yield Lane("network", starts, ends, _collectives(one), group=str(one.machines))
+        yield Lane("network", starts, ends, _collectives(one), group=str(one.nodes))
 
 
 def _collectives(one: MachineStep) -> tuple[str, ...]:

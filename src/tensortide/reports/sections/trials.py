@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 _NOTE = (
     "Step: the median over repetitions of the median of their steps. Slowdown: by the baseline of the same workload. "
-    "Wider screens and the page have more columns: peak (bytes of tensors), from, to (the interval of 95 % of the "
-    "median before it, by a bootstrap of 10,000 draws), of peak (the budget by the peak of the baseline, of a way "
-    "without a budget its own peak), process (the most memory of the trial's process, seen from outside)."
+    "Peak: bytes of tensors. Of peak: the budget by the peak of the baseline, of a way without a budget its own peak. "
+    "From, to: the interval of 95 % of the median before it, by a bootstrap of 10,000 draws. Process: the most memory "
+    "of the trial's process, seen from outside. Columns that a narrow screen lacks are on the page."
 )
 _MODES = (
     "Peaks of the two modes are not of the same bytes: a live one is of all tensors of the process, with the workspace "

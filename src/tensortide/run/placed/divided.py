@@ -24,12 +24,10 @@ from tensortide.timelines.timeline import Timeline
 
 @dataclass(frozen=True)
 class DividedWorkload(SeededWorkload):
-    """A workload, how it is divided, and the number of steps to run after the one that makes the state of the
-    optimizer."""
+    """A workload, and how it is divided."""
 
-    degrees: Degrees
-    schedule: PipelineName = DEFAULT_SCHEDULE
-    steps: Annotated[int, Show("Steps")] = 3
+    degrees: Degrees = field(kw_only=True)
+    schedule: PipelineName = field(default=DEFAULT_SCHEDULE, kw_only=True)
 
 
 @dataclass(frozen=True)

@@ -85,18 +85,19 @@ class Averages:
 
     Buckets leave in their order, in a thread and a process group of their own, so that the lane goes on meanwhile.
     Those beside it are flat buffers, as those of ``DistributedDataParallel`` are: gradients are copied into them as
-    they are ready, and back once they have arrived. All ranks make theirs at the same time. ``spans`` are those of the
-    last step.
+    they are ready, and back once they have arrived. All ranks make theirs at the same time. One group has none.
+    ``spans`` are those of the last step.
     """
 
     def __init__(self, graph: Graph, groups: Groups, rank: int) -> None:
-        size = len(groups.buckets)
+        size = max(1, len(groups.buckets))
+        buckets = groups.buckets[rank % size] if groups.buckets else ()
         self._graph = graph
         self._peers = range(rank % size, size * groups.count, size)
-        self._bucket = {op: bucket for bucket in groups.buckets[rank % size] for op in bucket}
+        self._bucket = {op: bucket for bucket in buckets for op in bucket}
         self._beside = groups.beside
-        self._buffers = {bucket: self._buffer(bucket) for bucket in groups.buckets[rank % size] if groups.beside}
-        self._exchange = Exchange(rank, dist.new_group())
+        self._buffers = {bucket: self._buffer(bucket) for bucket in buckets if groups.beside}
+        self._exchange = Exchange(rank, dist.new_group() if groups.count > 1 else None)
         self._thread = ThreadPoolExecutor(1)
         self._reached: set[int] = set()
         self._held: set[int] = set()

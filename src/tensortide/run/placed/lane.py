@@ -23,7 +23,7 @@ from tensortide.plans.lanes import check_lanes
 from tensortide.plans.model import Compute, Evict, Plan, Receive, Send, Step
 from tensortide.recorder.execute import function
 from tensortide.run.generated.step import check_straight
-from tensortide.run.placed.groups import ONE, Averages, ExchangeSpan, Groups
+from tensortide.run.placed.groups import ONE, Averages, Groups
 from tensortide.run.placed.live_storages import LiveStorages, given_pieces, given_tensors, part_of
 from tensortide.run.placed.means import local_means
 
@@ -46,8 +46,8 @@ class LaneProgram:
     here: a dict from the number of a storage of ``graph``, in ascending order, to the tensor that views it last.
     ``graph.storages[number].name`` says which output it is, ``output`` or ``output[i]``; several micro-batches have one
     of each, in their order. After a call, ``sent_bytes`` has the bytes sent to each other lane of its group,
-    ``exchanged_bytes`` those of gradients averaged with other groups to each other rank, ``free_sends`` the number of
-    values that the plan counts as free, ``spans`` the times since ``began_ns`` of the monotonic clock.
+    ``averages`` those of gradients over all groups, ``free_sends`` the number of values that the plan counts as free,
+    ``spans`` the times since ``began_ns`` of the monotonic clock.
 
     Results are those of one process, bit for bit, if ops that draw random numbers are on one lane and its generator is
     as that of the one process. Numbers such as learning rates are those of the capture.
@@ -71,7 +71,9 @@ class LaneProgram:
         home = check_lanes(plan, graph).home
         _check_random(graph, plan)
         group, rank = divmod(rank, len(plan.lanes))
-        self._averages = _averages(graph, groups, group * len(plan.lanes) + rank)
+        if groups.count == 1 and any(moves_data(call.op) for call in graph.calls):
+            raise RunError("the step exchanges gradients with other groups: say which (groups)")
+        self.averages = Averages(graph, groups, group * len(plan.lanes) + rank)
         self._first = group * len(plan.lanes)
         graph = local_means(graph, groups.count)
         self.graph, self.rank, self.steps = graph, rank, plan.lanes[rank].steps
@@ -95,21 +97,6 @@ class LaneProgram:
         self.free_sends = 0
         self.began_ns = 0
         self.spans: list[Span] = []
-
-    @property
-    def exchanges(self) -> list[ExchangeSpan]:
-        """The all-reduces of the last call, on the clock of ``began_ns``."""
-        return [] if self._averages is None else self._averages.spans
-
-    @property
-    def exchanged_bytes(self) -> dict[int, int]:
-        """Bytes that the all-reduces of the last call sent to each other rank."""
-        return {} if self._averages is None else self._averages.sent_bytes
-
-    @property
-    def buffer_bytes(self) -> int:
-        """Bytes that the buckets of gradients averaged with other groups keep in buffers."""
-        return 0 if self._averages is None else self._averages.buffer_bytes
 
     @property
     def written(self) -> dict[int, torch.Tensor]:
@@ -138,8 +125,7 @@ class LaneProgram:
         leaving: defaultdict[int, list[Any]] = defaultdict(list)
         state = dict.fromkeys(self._given, GIVEN)
         incoming = iter(self._incoming)
-        if self._averages is not None:
-            self._averages.begin()
+        self.averages.begin()
         begin = self.began_ns = time.monotonic_ns()
         for number, step in enumerate(self.steps):
             self._wait_for(step, leaving)
@@ -154,8 +140,7 @@ class LaneProgram:
                 self._receive(storages, self._values[step.storage, next(incoming)], step.lane)
             self._drop(storages, number, step)
             self.spans.append(Span(number, start - begin, time.monotonic_ns() - begin))
-        if self._averages is not None:
-            self._averages.finish()
+        self.averages.finish()
         for handles in leaving.values():
             _wait(handles)
         for storage, part in self._pieces.items():
@@ -167,8 +152,8 @@ class LaneProgram:
         run = self._functions[self.graph.ops[op].call]
         if run is not None:
             storages.run(self.graph[op], run)
-        elif self._averages is not None:
-            self._averages.reach(op, storages)
+        else:
+            self.averages.reach(op, storages)
 
     def _wait_for(self, step: Step, leaving: dict[int, list[Any]]) -> None:
         """Wait for sends of what an op writes, and for gradients that other groups average: the update waits for all,
@@ -179,10 +164,9 @@ class LaneProgram:
                 _wait(leaving.pop(storage, []))
             if self._functions[self.graph.ops[step.op].call] is not None:
                 used = self.graph.index.touches[step.op]
-        if self._averages is not None:
-            if isinstance(step, Compute) and step.op >= self._update:
-                self._averages.finish()
-            self._averages.wait(used)
+        if isinstance(step, Compute) and step.op >= self._update:
+            self.averages.finish()
+        self.averages.wait(used)
 
     def _send(self, storages: LiveStorages, value: Value, lane: int) -> Any:
         nbytes = _message_bytes(self.graph, value)
@@ -207,15 +191,6 @@ class LaneProgram:
             storages.drop(step.storage)
         for storage in self._last.get(number, ()):
             storages.drop(storage)
-
-
-def _averages(graph: Graph, groups: Groups, rank: int) -> Averages | None:
-    """The means over the groups, if there are several. Raises RunError for a step of groups that are not given."""
-    if groups.count > 1:
-        return Averages(graph, groups, rank)
-    if any(moves_data(call.op) for call in graph.calls):
-        raise RunError("the step exchanges gradients with other groups: say which (groups)")
-    return None
 
 
 def written(graph: Graph, given: Mapping[int, torch.Tensor]) -> dict[int, torch.Tensor]:

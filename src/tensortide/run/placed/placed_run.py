@@ -38,13 +38,6 @@ from tensortide.timelines.timeline import Timeline
 
 
 @dataclass(frozen=True)
-class PlacedWorkload(SeededWorkload):
-    """A workload, and the number of steps to run after the first one."""
-
-    steps: Annotated[int, Show("Steps")] = 3
-
-
-@dataclass(frozen=True)
 class RunnableStep:
     """A placed step as processes run it: the ``plan`` of ``graph``, a process for each of its lanes in each of
     ``groups``. Of a step with shards also the ``pieces`` of its tensors (``Sharded.pieces``), and the ``whole`` step of
@@ -111,7 +104,7 @@ class AloneRun:
 class MeasuredPlacement:
     """A run of all lanes of ``step`` in each of its groups, and the same steps ``alone``."""
 
-    workload: PlacedWorkload
+    workload: SeededWorkload
     step: RunnableStep
     lanes: Sequence[LaneRun]
     alone: AloneRun
@@ -290,7 +283,7 @@ def check_placed(graph: Graph, devices: int, *, keep_random: bool, groups: int =
         )
 
 
-def run_placed(workload: PlacedWorkload, step: RunnableStep) -> MeasuredPlacement:
+def run_placed(workload: SeededWorkload, step: RunnableStep) -> MeasuredPlacement:
     """Run ``step`` in a process for each lane, of each group.
 
     Raises RunError for a step that does not run so, and with the message of the rank that failed first, as that its
@@ -304,20 +297,19 @@ def run_placed(workload: PlacedWorkload, step: RunnableStep) -> MeasuredPlacemen
     return MeasuredPlacement(workload, step, lanes, alone)
 
 
-def _run_lane(workload: PlacedWorkload, step: RunnableStep, folder: Path | None, rank: int) -> LaneRun:
+def _run_lane(workload: SeededWorkload, step: RunnableStep, folder: Path | None, rank: int) -> LaneRun:
     """Run the steps of one lane, in its process, and leave what they have updated in ``folder``."""
     program = LaneProgram(workload.build(), step.graph, step.plan, rank, step.pieces, step.groups)
     outputs, times = timed_steps(program, workload.steps, _numbers)
     if folder is not None:
         left = folder / f"{rank // len(step.plan.lanes)}.{rank}.pt"
         torch.save({s: tensor.detach() for s, tensor in program.written.items()}, left)
-    state, exchanges = _fingerprints(program.written), tuple(program.exchanges)
-    sent, exchanged = dict(program.sent_bytes), program.exchanged_bytes
-    buffers = program.buffer_bytes
-    return LaneRun(outputs, state, times, program.began_ns, program.spans, sent, exchanges, exchanged, buffers)
+    state, sent, averages = _fingerprints(program.written), dict(program.sent_bytes), program.averages
+    exchanged = tuple(averages.spans), averages.sent_bytes, averages.buffer_bytes
+    return LaneRun(outputs, state, times, program.began_ns, program.spans, sent, *exchanged)
 
 
-def _run_alone(workload: PlacedWorkload, step: RunnableStep, folder: Path | None, _: int) -> AloneRun:
+def _run_alone(workload: SeededWorkload, step: RunnableStep, folder: Path | None, _: int) -> AloneRun:
     """Run the steps in one process: the user's own step, with the numbers of the first; of several micro-batches the
     ops of the whole step in order; of several groups those of all. What they have updated is compared with what lanes
     have left in ``folder``."""

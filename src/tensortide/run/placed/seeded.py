@@ -6,23 +6,25 @@ import contextlib
 import functools
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Annotated, Any
 
 import torch
 
 from tensortide.recorder.target import Scalar, workload
 from tensortide.recorder.torch_compat import pytree
 from tensortide.run.program import Program
+from tensortide.shown import Show
 
 SEED = 0
 
 
 @dataclass(frozen=True)
 class SeededWorkload:
-    """A target with its settings."""
+    """A target with its settings, and the number of steps to run after that which makes the state of the optimizer."""
 
     target: str
     settings: Mapping[str, Scalar]
+    steps: Annotated[int, Show("Steps")] = 3
 
     def build(self) -> Callable[[], Any]:
         """A step of the target, built anew, after its first one, which makes the state of the optimizer."""

@@ -185,6 +185,8 @@ def _budget(value: Any, source: str, where: str) -> dict[str, Any] | None:
         found = one_budget(value, "a list")
     except TensortideError as error:
         fail(source, where, str(error))
+    if found.of_activations:
+        fail(source, where, f"{value!r}: an experiment knows the peak of its baseline alone: write a part of that, 60%")
     return {"ratio": found.ratio, "nbytes": found.nbytes}
 
 

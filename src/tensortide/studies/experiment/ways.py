@@ -92,7 +92,7 @@ def simulated(asked: Asked, say: Told) -> Ended:
         found = simulator.run(trial.policy, asked.limit_bytes, overhead_limit=trial.limit)
         if found.status != "ok":
             over = f"given up at {trial.limit:g} times the time of the step"
-            least = f"no policy does with less than {format_bytes(least_bytes(schedule).size_bytes)}"
+            least = f"every policy needs {format_bytes(least_bytes(schedule).size_bytes)}, most need more"
             short = f"nothing was left to evict under {format_bytes(asked.limit_bytes)}; {least}"
             raise BudgetInfeasible({"oom": f"out of memory: {short}", "thrash": over}[found.status])
         counts = {name: getattr(found, name) for name in ("evictions", "recomputations", "evaluations")}

@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Protocol
+from typing import Annotated
 
 import msgspec
 
@@ -21,13 +21,11 @@ from tensortide.differences import relative
 from tensortide.errors import PlacementError, RequestError
 from tensortide.executors import Where, run_all
 from tensortide.executors.request import WorkerRequest
-from tensortide.graph.model import Graph
 from tensortide.placements.genes import OnDevices, text_of
-from tensortide.placements.graphs import Cluster, PlaceOptions, ready
-from tensortide.placements.graphs.placed_step import EVALUATIONS
+from tensortide.placements.graphs import ready
 from tensortide.placements.partitions.workload import is_workload
+from tensortide.placements.problem import Problem
 from tensortide.placements.search import COMPARED, Search, algorithm
-from tensortide.placements.search.problem import Problem
 from tensortide.progress import Say, silent
 from tensortide.request import Arg, Opt, Request
 from tensortide.shown import Show
@@ -36,8 +34,8 @@ from tensortide.studies.placement.config import read_config
 from tensortide.studies.placement.configured import subject_of
 from tensortide.studies.placement.measured import NS
 from tensortide.studies.placement.placed import is_net
-from tensortide.studies.placement.placed_workload import WorkloadSubject, workload_problem
-from tensortide.studies.placement.request import BUDGET, ClusterRequest, NetRequest
+from tensortide.studies.placement.placed_workload import workload_problem
+from tensortide.studies.placement.request import ClusterRequest, NetRequest, usual_budget
 from tensortide.studies.placement.steps import StepRequest, captured
 from tensortide.timing.json_file import read_json
 from tensortide.versioned import Format
@@ -45,35 +43,6 @@ from tensortide.versioned import Format
 FORMAT = Format(
     "finished searches", "tensortide placement searches", (1,), PlacementError, "give --save the name of a new file"
 )
-
-
-class Subject(Protocol):
-    """A placement that is searched: of a network (``placed_net.NetSubject``), a workload, or a captured step."""
-
-    @property
-    def problem(self) -> Problem:
-        """The problem that algorithms search. Raises TensortideError if no placement can fit."""
-
-    def placement(self, genes: Sequence[int]) -> tuple[OnDevices, ...]:
-        """The device of each layer or unit, or those that share it, for a placement of the problem's genes."""
-
-
-@dataclass(frozen=True)
-class StepSubject:
-    """A captured step to be placed on a cluster. Raises as ``placements.graphs.ready`` where its problem is read."""
-
-    graph: Graph
-    cluster: Cluster
-    options: PlaceOptions
-
-    @functools.cached_property
-    def problem(self) -> Problem:
-        """The problem of its units."""
-        return ready(self.graph, self.cluster, self.options).problem
-
-    def placement(self, genes: Sequence[int]) -> tuple[OnDevices, ...]:
-        """The device of each unit."""
-        return tuple(genes)
 
 
 @dataclass(frozen=True)
@@ -86,10 +55,10 @@ class Contender:
 
 @dataclass(frozen=True)
 class Task:
-    """One search of a comparison; ``singles``: it is given every single device before."""
+    """One search of a comparison, of a problem with a name; ``singles``: it is given every single device before."""
 
-    problem: str
-    subject: Subject
+    name: str
+    problem: Problem
     contender: Contender
     budget: int
     seed: int
@@ -213,10 +182,9 @@ def finished_searches(path: Path) -> FinishedFile[FinishedSearch]:
 def _carried_out(tasks: Sequence[Task], number: int) -> FinishedSearch:
     """Search task ``number`` of ``tasks``, which travel to a worker once."""
     task = tasks[number]
-    problem = task.subject.problem
-    found = task.contender.search.search(problem, task.budget, task.seed, singles=task.singles)
+    found = task.contender.search.search(task.problem, task.budget, task.seed, singles=task.singles)
     return FinishedSearch(
-        problem=task.problem,
+        problem=task.name,
         algorithm=task.contender.label,
         seed=task.seed,
         score_ms=found.score_ms,
@@ -225,20 +193,20 @@ def _carried_out(tasks: Sequence[Task], number: int) -> FinishedSearch:
         evaluations=found.evaluations,
         proposals=found.proposals,
         cpu_s=found.cpu_s,
-        placement=task.subject.placement(found.placement),
+        placement=task.problem.on_devices(found.placement),
         history=tuple((one.proposals, one.score_ms) for one in found.history),
     )
 
 
 def _key(task: Task) -> str:
-    parts = (task.subject.problem.digest, repr(task.contender.search), task.budget, task.seed, task.singles)
+    parts = (task.problem.digest, repr(task.contender.search), task.budget, task.seed, task.singles)
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
 
 
 def _lines(outcomes: Sequence[FinishedSearch], tasks: Sequence[Task]) -> Iterator[SeedRuns]:
     groups: dict[tuple[str, str], list[FinishedSearch]] = {}
     for task, outcome in zip(tasks, outcomes, strict=True):
-        groups.setdefault((task.problem, task.contender.label), []).append(outcome)
+        groups.setdefault((task.name, task.contender.label), []).append(outcome)
     for (problem, label), found in groups.items():
         scores, best = [one.score_ms for one in found], min(found, key=lambda one: one.score_ms)
         median = statistics.median(scores)
@@ -304,49 +272,49 @@ class PlaceCompareRequest(Request):
         """The searches of every problem, algorithm and seed. Raises RequestError for options of another kind of
         problem, and for ``--shard auto``, which searches itself."""
         names = self.algorithms.split(",") if self.algorithms else COMPARED
-        groups: dict[tuple[str, str], tuple[str, Subject, list[Search]]] = {}
+        groups: dict[tuple[str, str], tuple[str, Problem, list[Search]]] = {}
         for target in self.problems:
-            name, subject, own = self._problem(target, say)
-            searches = groups.setdefault((name, subject.problem.digest), (target, subject, []))[2]
+            name, problem, own = self._problem(target, say)
+            searches = groups.setdefault((name, problem.digest), (target, problem, []))[2]
             searches += [] if own is None else [own]
-        problems = Counter(name for name, _ in groups)
-        for (name, _), (target, subject, own_ones) in groups.items():
-            title = name if problems[name] == 1 else f"{name} ({target})"
+        names_of = Counter(name for name, _ in groups)
+        for (name, _), (target, problem, own_ones) in groups.items():
+            title = name if names_of[name] == 1 else f"{name} ({target})"
             # A configuration says itself whether single devices are in the first generation, as ``place run`` has it.
             singles = not own_ones
             found = labelled(own_ones) if own_ones and not self.algorithms else contenders(names, self.grid)
-            most = self.budget or (EVALUATIONS if isinstance(subject, StepSubject) else BUDGET)
+            most = self.budget or usual_budget(problem)
             for each in found:
-                yield from (Task(title, subject, each, most, seed, singles) for seed in range(self.seeds))
+                yield from (Task(title, problem, each, most, seed, singles) for seed in range(self.seeds))
 
-    def _problem(self, target: str, say: Say) -> tuple[str, Subject, Search | None]:
+    def _problem(self, target: str, say: Say) -> tuple[str, Problem, Search | None]:
         """The problem that ``target`` means, and the search where it is a configuration."""
         path = Path(target)
         if is_workload(path):
             alone = all(is_workload(Path(each)) for each in self.problems)
             problem = workload_problem(path, *((self.cluster,) if alone else ()), self.net, self.step)
-            return problem.workload.name, WorkloadSubject(problem), None
+            return problem.workload.name, problem, None
         if not is_net(target, self.net, self.step):
             return *self._step(target, say), None
         if "optimizer" not in read_json(path, dict[str, msgspec.Raw], "a network or a configuration"):
             subject = self.net.subject(path, self.cluster)
             batch = subject.net.batch(subject.settings.batch_size)
-            return f"{path.stem} on {subject.cluster.name}, batch {batch:,}", subject, None
+            return f"{path.stem} on {subject.cluster.name}, batch {batch:,}", subject.problem, None
         config = read_config(path)
         subject = subject_of(config)
         settings = subject.settings
         several = f", {settings.batches} batches" if settings.batches > 1 else ""
         rates = f"p {settings.comp_penalization:g}, q {settings.comm_penalization:g}"
         name = f"{config.net.stem} on {subject.cluster.name}{several}, {rates}"
-        return name, subject, config.arguments.search()
+        return name, subject.problem, config.arguments.search()
 
-    def _step(self, target: str, say: Say) -> tuple[str, StepSubject]:
+    def _step(self, target: str, say: Say) -> tuple[str, Problem]:
         if self.step.has_shards_found:
             raise RequestError("--shard auto searches itself: give place compare the modules, as in h.*.mlp=output:2")
         cluster = self.cluster.of_steps()
         graph = captured(target, self.step.capture, cluster, say)
         options = self.step.place_options(self.cluster.in_flight)
-        return f"{graph.meta.workload or target} on {cluster.name}", StepSubject(graph, cluster, options)
+        return f"{graph.meta.workload or target} on {cluster.name}", ready(graph, cluster, options).problem
 
 
 def answer(asked: PlaceCompareRequest, say: Say = silent) -> tuple[SeedRuns, ...]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import Annotated
 
@@ -23,7 +22,7 @@ from tensortide.studies.placement.config import Config, read_config
 from tensortide.studies.placement.measured import Measure, MeasuredProblem
 from tensortide.studies.placement.net_measure import measure_of
 from tensortide.studies.placement.optimizers import GeneticArguments, MapElitesArguments
-from tensortide.studies.placement.placed_net import NetSubject, PlacedNet, place
+from tensortide.studies.placement.placed_net import NetSubject, PlacedNet
 from tensortide.studies.placement.processors import Processors
 from tensortide.studies.placement.validation import By
 from tensortide.write import check_writable
@@ -139,8 +138,8 @@ def run_config(
         if processors is not None:
             processors.sample(at.proposals)
 
-    found_by = partial(
-        by.search,
+    found = by.search(
+        subject.problem,
         budget=budget or Budget(UNLIMITED),
         seed=seed,
         threads=threads if threads > 0 else cores(),
@@ -149,7 +148,7 @@ def run_config(
         checkpoint=checkpoint,
         singles=False,  # the configuration says whether they are in the first generation
     )
-    placed = place(subject, by, found_by)
+    placed = subject.placed(by, found)
     if processors is not None:
         processors.sample(placed.found.proposals, last=True)
     if measure is None:

@@ -12,9 +12,10 @@ import numpy as np
 from tensortide.differences import relative
 from tensortide.errors import PlacementError
 from tensortide.placements import Bounds
+from tensortide.placements.arrays import Floats, Placements
 from tensortide.placements.digest import digest_of
 from tensortide.placements.genes import OnDevices, Sharing
-from tensortide.placements.search.problem import Floats, OnDevicesOf, Placements
+from tensortide.placements.problem import Derived, computed
 from tensortide.shown import Show
 from tensortide.studies.placement.placed_net import NetSubject
 
@@ -40,29 +41,21 @@ def checked_ms(measured: object) -> float | None:
     return ms
 
 
-class MeasuredProblem(OnDevicesOf):
-    """The problem of a network with scores that are measured. ``log`` has every placement [genes] measured, with its
-    time."""
+class MeasuredProblem(Derived):
+    """The problem of a network with scores that are measured: no chain and no prediction is a bound of them, as a real
+    machine may beat any. ``log`` has every placement [genes] measured, with its time."""
 
     batches = 1
     penalty_ms_per_byte = OUT_OF_MEMORY_MS
     chained = None
-    """No chain is a bound of what is measured."""
+    bounds = Bounds(0.0, 0.0)
 
     def __init__(self, subject: NetSubject, measure: Measure) -> None:
-        self.base = problem = subject.problem
+        super().__init__(subject.problem)
         self._subject, self._measure = subject, measure
-        self.names, self.pins, self.edges, self.transfers = (
-            problem.names,
-            problem.pins,
-            problem.edges,
-            problem.transfers,
-        )
-        self.work, self.memory, self.activations = problem.work, problem.memory, problem.activations
-        self.copies = problem.copies
         self.log: list[tuple[tuple[OnDevices, ...], float | None]] = []
 
-    @property
+    @computed
     def digest(self) -> str:
         measure = getattr(self._measure, "__qualname__", repr(self._measure))
         return digest_of((self.base.digest, "measured", measure))
@@ -73,17 +66,13 @@ class MeasuredProblem(OnDevicesOf):
         scores = np.array([OUT_OF_MEMORY_MS if ms is None else ms for ms in times])
         return scores, np.array([float(ms is None) for ms in times])
 
-    @property
+    @computed
     def sharing(self) -> Sharing | None:
         base = self.base.sharing
-        return base and base._replace(bounds=self.bounds())
-
-    def bounds(self) -> Bounds:
-        """Return no bounds: a real machine may beat any prediction."""
-        return Bounds(0.0, 0.0)
+        return base and base._replace(bounds=self.bounds)
 
     def _timed(self, row: Placements) -> float | None:
-        layers = self._subject.placement(row.tolist())
+        layers = self.base.on_devices(row.tolist())
         ms = checked_ms(self._measure(dict(zip(self._subject.net.order, layers, strict=True))))
         self.log.append((layers, ms))
         return ms

@@ -13,19 +13,20 @@ from tensortide.importers.door import recognize
 from tensortide.placements import write_assignment
 from tensortide.placements.graphs import PlacedStep, placed, played, ready
 from tensortide.placements.graphs.auto_shards import AutoSharded, auto_shards
-from tensortide.placements.graphs.placed_step import EVALUATIONS
 from tensortide.placements.partitions.workload import is_workload, split_text
 from tensortide.placements.search import SearchResult
 from tensortide.plans import save_plan
 from tensortide.progress import UNWATCHED, Search
 from tensortide.request import Arg, Opt, Request, Rule, exclusive, options
 from tensortide.shown import Shown
-from tensortide.studies.placement.placed_net import PlacedNet, place
+from tensortide.studies.placement.placed_net import PlacedNet
 from tensortide.studies.placement.placed_workload import PlacedWorkload, workload_problem
-from tensortide.studies.placement.request import BUDGET, ClusterRequest, NetRequest, SearchRequest
+from tensortide.studies.placement.request import ClusterRequest, NetRequest, SearchRequest
 from tensortide.studies.placement.result import ResultRequest
 from tensortide.studies.placement.steps import AUTO, StepRequest
+from tensortide.studies.ranks import workload_of
 from tensortide.studies.scale.captured import samples_of
+from tensortide.targets.opening import settings_of
 from tensortide.targets.requests import TARGET
 from tensortide.write import write_file
 
@@ -133,11 +134,15 @@ class Placed(Shown):
         return self.fits and self.asked.result.run is not None
 
     def run(self) -> None:
-        """Run it, if that was asked for and it fits; what fails is in ``failed``."""
-        asked = self.asked
-        if isinstance(self.found, PlacedStep) and self.runs:
+        """Run it, if that was asked for and it fits; what fails, first of all on a rank, is in ``failed``."""
+        target, steps = self.asked.target, self.asked.result.run
+        if isinstance(self.found, PlacedStep) and steps is not None and self.fits:
+            from tensortide.run.placed.placed_run import RunnableStep, run_placed
+            from tensortide.run.placed.seeded import SeededWorkload
+
             try:
-                self.measured = asked.result.measured(self.found, asked.target, asked.step.capture)
+                settings = settings_of(workload_of(target), self.asked.step.capture)
+                self.measured = run_placed(SeededWorkload(target, settings, steps), RunnableStep.of(self.found))
             except TensortideError as error:
                 self.failed.append(error)
 
@@ -195,7 +200,7 @@ def place_and_run(asked: PlaceRequest) -> Placed:
 
 def _workload(asked: PlaceRequest, search: Search) -> Placed:
     problem = workload_problem(Path(asked.target), asked.cluster, asked.net, asked.step, asked.result)
-    found = PlacedWorkload(problem, asked.search.kind, asked.search.found(problem, BUDGET, search))
+    found = PlacedWorkload(problem, asked.search.kind, asked.search.found(problem, search))
     wrote = asked.search.wrote(found.found)
     if asked.out is not None:
         wrote.insert(0, write_file(asked.out, split_text(problem.workload, found.nodes)))
@@ -205,7 +210,7 @@ def _workload(asked: PlaceRequest, search: Search) -> Placed:
 def _net(asked: PlaceRequest, search: Search, check: Callable[[int], None]) -> Placed:
     subject = asked.net.subject(Path(asked.target), asked.cluster)
     check(len(subject.net.order))
-    found = place(subject, asked.search.kind, lambda each: asked.search.found(each, BUDGET, search))
+    found = subject.placed(asked.search.kind, asked.search.found(subject.problem, search))
     wrote = asked.search.wrote(found.found)
     if asked.out is not None:
         wrote.insert(0, write_assignment(asked.out, subject.net, found.placement, subject.cluster))
@@ -223,7 +228,7 @@ def _step(asked: PlaceRequest, search: Search, check: Callable[[int], None]) -> 
     if plan is not None:
         found = played(prepared, plan)
     else:
-        best = asked.search.found(prepared.problem, EVALUATIONS, search)
+        best = asked.search.found(prepared.problem, search)
         found = placed(prepared, best.placement, best)
     wrote = [] if asked.out is None else [save_plan(found.plan, asked.out)]
     exported, notes, failed = result.exported(found)

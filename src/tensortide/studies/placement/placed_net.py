@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated
 
@@ -13,9 +13,9 @@ from tensortide.errors import NothingFits, PlacementError
 from tensortide.placements import Cluster, Net, NetProblem, Settings, Simulation, simulate
 from tensortide.placements.genes import OnDevices
 from tensortide.placements.nets.assignments import Gene
+from tensortide.placements.problem import Problem
 from tensortide.placements.search import Search, SearchResult
-from tensortide.placements.search.groups import base_of, grouped
-from tensortide.placements.search.problem import Problem
+from tensortide.placements.search.groups import grouped
 from tensortide.shown import Show
 
 
@@ -55,16 +55,15 @@ class NetSubject:
         """The problem that is searched: by groups, if there are any."""
         return grouped(self.by_layers, self.groups)
 
-    def placement(self, genes: Sequence[int]) -> tuple[OnDevices, ...]:
-        """The device of each layer, or those that share it, for a placement of the genes of ``problem``."""
-        _, group_of = base_of(self.problem)
-        return self.by_layers.on_devices(np.array(genes)[group_of].tolist())
-
     def run(self, placement: Sequence[Gene]) -> Simulation:
         """Simulate ``placement``, a device or several for each layer; over-use costs what it costs in the search."""
         factor = self.settings.memory_penalization_factor
         settings = replace(self.settings, memory_penalization_factor=1.0 if factor is None else factor)
         return simulate(self.net, self.cluster, placement, settings)
+
+    def placed(self, by: Search, found: SearchResult) -> PlacedNet:
+        """The result of a search ``by``, which has ``found`` a placement of the problem."""
+        return PlacedNet(self, by, found, self.run(self.problem.on_devices(found.placement)), _single(self))
 
 
 @dataclass(frozen=True)
@@ -94,7 +93,7 @@ class PlacedNet:
     @functools.cached_property
     def placement(self) -> tuple[OnDevices, ...]:
         """The device of each layer in topological order, or the devices that share it."""
-        return self.subject.placement(self.found.placement)
+        return self.subject.problem.on_devices(self.found.placement)
 
     @property
     def shared(self) -> Annotated[int, Show("Layers that devices share")]:
@@ -105,15 +104,6 @@ class PlacedNet:
     def assignment(self) -> dict[str, OnDevices]:
         """The device or devices of each layer by name."""
         return dict(zip(self.subject.net.order, self.placement, strict=True))
-
-
-def place(subject: NetSubject, search: Search, found_by: Callable[[Problem], SearchResult]) -> PlacedNet:
-    """Place ``subject`` by ``found_by``, which carries out ``search`` on its problem.
-
-    Raises TensortideError if the devices cannot all reach each other, or a layer fits no device.
-    """
-    found = found_by(subject.problem)
-    return PlacedNet(subject, search, found, subject.run(subject.placement(found.placement)), _single(subject))
 
 
 def _single(subject: NetSubject) -> Simulation | None:

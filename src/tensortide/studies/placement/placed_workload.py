@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
@@ -31,17 +30,6 @@ def workload_problem(path: Path, *others: Request) -> PartitionProblem:
     for one in (one for request in others for one in request.given()):
         raise RequestError(f"{path} is a workload, which names its devices: {one.name} goes with other targets")
     return PartitionProblem(read_workload(path))
-
-
-@dataclass(frozen=True)
-class WorkloadSubject:
-    """A workload whose splits are searched."""
-
-    problem: PartitionProblem
-
-    def placement(self, genes: Sequence[int]) -> tuple[int, ...]:
-        """The device of each node, for a placement of the problem's genes."""
-        return self.problem.on_devices(genes)
 
 
 @dataclass(frozen=True)

@@ -11,7 +11,10 @@ from tensortide.errors import RequestError
 from tensortide.executors import Where, cores
 from tensortide.executors.request import WorkerRequest
 from tensortide.placements import ACCURATE, COMPAT, Settings, read_net
-from tensortide.placements.search import Budget, Problem, SearchResult, algorithm
+from tensortide.placements.graphs import GraphProblem
+from tensortide.placements.graphs.placed_step import EVALUATIONS
+from tensortide.placements.problem import Problem
+from tensortide.placements.search import Budget, SearchResult, algorithm
 from tensortide.placements.search import Search as Algorithm
 from tensortide.placements.search.options import parsed
 from tensortide.placements.search.session import Progress
@@ -23,10 +26,10 @@ from tensortide.studies.placement.placed_net import NetSubject
 from tensortide.studies.placement.placed_workload import refuse_workload
 from tensortide.targets.machines import cluster_in, is_file, machines_of, row_named, say_unused_tiers, say_wiring
 from tensortide.targets.requests import LinkRatesRequest
-from tensortide.timelines.machines import split
 from tensortide.timing.clusters import Cluster, load_cluster
 from tensortide.timing.clusters.conversion import nodes_to_cluster
-from tensortide.timing.clusters.file import within
+from tensortide.timing.clusters.file import is_one_device, within
+from tensortide.timing.collectives.nodes import counts_and_name
 from tensortide.units import format_percent, format_seconds
 
 BUDGET = 20_000
@@ -43,7 +46,7 @@ class ClusterRequest(Request):
         Path | None,
         Opt(
             "Cluster to place on: a JSON file of devices and links, or a device graph (docs/machines.md has both); or "
-            "devices of the catalogue, as 4xh100-sxm. Needed.",
+            "devices of the catalogue or of figures of your own, as 4xh100-sxm. Needed.",
             common=True,
         ),
     ] = None
@@ -65,14 +68,15 @@ class ClusterRequest(Request):
                 "(docs/machines.md), or devices of the catalogue, as --machine 4xh100-sxm."
             )
         text = str(self.machine)
-        if not self.machine.exists() and (not is_file(text) or split(text)[0] != (1, 1)):
-            machines = machines_of(text, rates=self.links.rates)
+        exists = self.machine.exists()
+        if is_one_device(self.machine) if exists else not is_file(text) or counts_and_name(text)[0] != (1, 1):
+            nodes = machines_of(text, rates=self.links.rates)
             if check is not None:
-                check(machines.size)
-            self.links.require_several(machines.size, machines.nodes)
-            say_wiring(machines.joined)
-            return nodes_to_cluster(machines.joined)
-        if not self.machine.exists() and cluster_in(text) is not None:
+                check(nodes.size)
+            self.links.require_several(nodes.size, nodes.count)
+            say_wiring(nodes)
+            return nodes_to_cluster(nodes)
+        if not exists and cluster_in(text) is not None:
             whole = text.rpartition(":")[0]
             raise RequestError(f"{text} is one device; a step is placed on all of a file: write --machine {whole}")
         if given := self.links.given():
@@ -192,10 +196,10 @@ class SearchRequest(Request):
         """The algorithm with its options."""
         return algorithm(self.algorithm, parsed(self.option))
 
-    def found(self, problem: Problem, usual: int, search: Search) -> SearchResult:
-        """Search ``problem``, by ``usual`` placements unless another budget is given, until the search is stopped."""
+    def found(self, problem: Problem, search: Search) -> SearchResult:
+        """Search ``problem`` until the search is stopped."""
         kind, threads = self.kind, self.workers.threads
-        budget = Budget(self.budget or usual, wall_s=self.time_limit)
+        budget = Budget(self.budget or usual_budget(problem), wall_s=self.time_limit)
         self._check_budget(budget.proposals, problem.devices)
         search.preparing()
         search.stopped()  # from here on it can be ended, whichever thread asks
@@ -224,6 +228,11 @@ class SearchRequest(Request):
     def wrote(self, found: SearchResult | None) -> list[Path]:
         """The file to resume from, if the search that ``found`` this has written one."""
         return [] if self.resume is None or found is None or found.unsaved else [self.resume]
+
+
+def usual_budget(problem: Problem) -> int:
+    """The placements of ``problem`` that are tried, unless another budget is given."""
+    return EVALUATIONS if isinstance(problem, GraphProblem) else BUDGET
 
 
 def _best(at: Progress) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, ClassVar
+from typing import Annotated, ClassVar
 
 import msgspec
 
@@ -29,11 +29,7 @@ from tensortide.request import Opt, Request
 from tensortide.studies.placement.request import ClusterRequest
 from tensortide.studies.placement.steps import StepCapture, captured
 from tensortide.studies.ranks import refuse_predicted, workload_of
-from tensortide.targets.opening import settings_of
 from tensortide.write import write_file
-
-if TYPE_CHECKING:
-    from tensortide.run.placed.placed_run import MeasuredPlacement
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -126,14 +122,6 @@ class ResultRequest(Request):
             except TensortideError as error:
                 failed.append(error)
         return wrote, notes, failed
-
-    def measured(self, found: PlacedStep, target: str, asked: StepCapture) -> MeasuredPlacement:
-        """A run of ``found``. Raises RunError with the message of the rank that failed first."""
-        from tensortide.run.placed.placed_run import PlacedWorkload, RunnableStep, run_placed
-
-        assert self.run is not None
-        workload = PlacedWorkload(target, settings_of(workload_of(target), asked), self.run)
-        return run_placed(workload, RunnableStep.of(found))
 
 
 @contextmanager

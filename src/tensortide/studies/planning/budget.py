@@ -6,14 +6,15 @@ from typing import Literal
 
 from tensortide.errors import PlanError, RequestError, TensortideError
 from tensortide.graph import Graph
-from tensortide.studies.remat.budgets import AUTO, Budget, budget_or_auto
+from tensortide.studies.remat.budgets import AUTO, Budget, activation_bytes, budget_or_auto
 from tensortide.timelines import timeline
 
 
 def budget_bytes(budget: Budget | Literal["auto"], graph: Graph, device: str) -> int:
     """Bytes of a budget; of AUTO those that are free on the device here, less a margin."""
     if isinstance(budget, Budget):
-        return budget.bytes_of(timeline(graph, lifetimes="last_use", device=device).peak_bytes)
+        peak = timeline(graph, lifetimes="last_use", device=device).peak_bytes
+        return budget.bytes_of(peak, activation_bytes(graph, device) if budget.of_activations else 0)
     from tensortide.run.limit import free_bytes
 
     try:
@@ -23,8 +24,8 @@ def budget_bytes(budget: Budget | Literal["auto"], graph: Graph, device: str) ->
 
 
 def typed_bytes(budget: float | str, graph: Graph, device: str) -> int:
-    """Bytes of a budget as it is typed: bytes, ``"8GiB"``, a part of the peak (``"60%"``, 0.6), ``"auto"``. Raises
-    PlanError for anything else."""
+    """Bytes of a budget as it is typed: bytes, ``"8GiB"``, a part of the peak (``"60%"``, 0.6) or of the activations at
+    it (``"60%act"``), ``"auto"``. Raises PlanError for anything else."""
     if isinstance(budget, int) and not isinstance(budget, bool):
         return budget
     if isinstance(budget, float) and budget > 1:

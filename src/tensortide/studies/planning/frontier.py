@@ -6,6 +6,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from tensortide.compiled import compiling_s
 from tensortide.errors import PlanError
 from tensortide.graph.model import Graph
 from tensortide.plans.planned import Frontier, Planned
@@ -18,7 +19,7 @@ from tensortide.studies.planning.problem import Problem
 from tensortide.studies.planning.warm import warm_up
 
 TIME_LIMIT_S = 120.0
-"""Seconds after which a search ends that is given no limit."""
+"""Seconds of the processor's time after which a search ends that is given no limit."""
 
 
 def frontier(
@@ -43,7 +44,7 @@ def frontier(
     options["links"] = tuple(options.get("links", ()))
     warm_up(moves=bool(options["links"]))
     main = recording.graph.index.device(device or "")
-    limit = SearchLimit.given(time_limit_s, work_limit, otherwise_s=TIME_LIMIT_S)
+    limit = SearchLimit.given(time_limit_s, work_limit, otherwise_s=TIME_LIMIT_S, apart_s=compiling_s)
     whole = Problem(recording=recording, device=main, budget_bytes=0, limit=limit, **options)
     budgets = _budgets(whole, points)
     if len(budgets) > 1:

@@ -7,6 +7,7 @@ from types import MappingProxyType
 
 import msgspec
 
+from tensortide.compiled import compiling_s
 from tensortide.errors import ExitStatus
 from tensortide.plans.events import play
 from tensortide.plans.instance import instance
@@ -76,7 +77,7 @@ def compare_policies(
     count no work.
     """
     warm_up_policies()
-    limit = SearchLimit.given(time_limit_s, work_limit, otherwise_s=TIME_LIMIT_S)
+    limit = SearchLimit.given(time_limit_s, work_limit, otherwise_s=TIME_LIMIT_S, apart_s=compiling_s)
     playing = SearchLimit(seconds=_POLICIES * limit.seconds_left)
     found = [_outcome(trace, machine, name, compat, watch, playing) for name in names]
     best: tuple[Planned, str, tuple[Link, ...]] | None = None

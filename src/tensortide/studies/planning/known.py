@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 
 from tensortide.errors import PlanError
@@ -98,10 +98,27 @@ def _next_sequence(
     if made is None:
         return None
     try:
-        steps = to_plan(made, nodes, problem.recording.graph, problem.device).lanes[0].steps
-        return sequence_of(steps), ""
+        found = sequence_of(to_plan(made, nodes, problem.recording.graph, problem.device).lanes[0].steps)
+        return (in_recorded_order(found) if problem.order == "recorded" else found), ""
     except PlanError as error:
         return None, str(error)
+
+
+def in_recorded_order(sequence: Iterable[int]) -> list[int]:
+    """``sequence`` with the first run of each op, such as a view that stands right behind its source, put off until all
+    ops recorded before it have run."""
+    found: list[int] = []
+    waiting: set[int] = set()
+    ahead = 0
+    for op in sequence:
+        if op < ahead:
+            found.append(op)
+            continue
+        waiting.add(op)
+        while ahead in waiting:
+            found.append(ahead)
+            ahead += 1
+    return found
 
 
 def partitioned(problem: Problem) -> Iterator[Known]:

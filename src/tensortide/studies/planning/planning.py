@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import replace
+from numbers import Real
 from types import MappingProxyType
 from typing import Any
 
 import msgspec
 
-from tensortide.errors import PlanError
+from tensortide.compiled import compiling_s
+from tensortide.errors import PlanError, check_argument
 from tensortide.graph.model import Graph
 from tensortide.graph.unroll import unrolled
 from tensortide.graph.validate import require_graph
@@ -34,7 +36,7 @@ from tensortide.timing.catalogue import DEFAULT_DEVICE
 from tensortide.timing.links import Link
 
 TIME_LIMIT_S = 60.0
-"""Seconds after which a search ends that is given no limit."""
+"""Seconds of the processor's time after which a search ends that is given no limit."""
 _LEAST = 0.2
 """Part of the limit, on top of it, for the least budget that is enough, where there is no plan."""
 
@@ -76,7 +78,8 @@ def plan(
         order: whether the ops run for the first time in recorded order, or in any that their dependencies allow.
         recompute: ops may run again.
         effort: how long to improve plans, in millions of ops played.
-        time_limit_s: seconds after which the search ends; by default ``TIME_LIMIT_S``, without a ``work_limit``.
+        time_limit_s: seconds after which the search ends; by default ``TIME_LIMIT_S`` of the processor's time for this
+            process, without a ``work_limit``.
         work_limit: ops played after which the search ends: the same plan on any machine, however loaded.
         keep_random: ops that draw random numbers run only once.
         pinned: storages that are neither moved nor evicted.
@@ -101,12 +104,12 @@ def plan(
 def _planned(problem: Problem, time_limit_s: float | None, work_limit: float | None) -> Planned:
     """The fastest plan within these limits. Where none is found, a part of the limits on top of them goes to the least
     budget that is enough."""
-    limit = SearchLimit.given(time_limit_s, work_limit, otherwise_s=TIME_LIMIT_S)
+    limit = SearchLimit.given(time_limit_s, work_limit, otherwise_s=TIME_LIMIT_S, apart_s=compiling_s)
     found = fastest(replace(problem, limit=limit))
     found = msgspec.structs.replace(found, step=problem.recording, links=problem.links)
     if found.status == "fits" or problem.links or not problem.recompute:
         return found
-    limit = SearchLimit.given(time_limit_s, work_limit, otherwise_s=TIME_LIMIT_S).part(_LEAST)
+    limit = SearchLimit.given(time_limit_s, work_limit, otherwise_s=TIME_LIMIT_S, apart_s=compiling_s).part(_LEAST)
     return msgspec.structs.replace(found, enough_bytes=_enough(replace(problem, limit=limit), found))
 
 
@@ -119,7 +122,9 @@ def _enough(problem: Problem, found: Planned) -> int:
 
 
 def fastest(problem: Problem) -> Planned:
-    """The fastest plan found of what is asked for. Raises PlanError for a negative budget or an unknown order."""
+    """The fastest plan found of what is asked for. Raises PlanError for a negative budget or an unknown order, and
+    RequestError for what is no effort."""
+    check_argument("effort", problem.effort, (Real,), "a number of millions of ops, 0 or more", least=0)
     if problem.budget_bytes < 0:
         raise PlanError(f"a budget of {problem.budget_bytes} bytes is no budget: give 0 or more")
     if problem.order not in ("recorded", "free"):

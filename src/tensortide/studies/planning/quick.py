@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections.abc import Mapping
-from itertools import chain
 
 from tensortide.compiled import IS_COMPILED
 from tensortide.plans.immovable import immovable
 from tensortide.plans.model import Plan
 from tensortide.plans.planned import Planned
-from tensortide.plans.under_budget.search import Search, Stopped
 from tensortide.replays.remat.simulator import Simulator
 from tensortide.search_limit import SearchLimit
-from tensortide.studies.planning.known import per_block, static
 from tensortide.studies.planning.least_budget import least_budget
 from tensortide.studies.planning.problem import Problem
 from tensortide.studies.planning.recomputation import without_links
@@ -47,13 +43,8 @@ def least_plan(
     problem = _problem(simulator, above_bytes, {}, limit)
     if problem is None:
         return None
-    high = problem.recorded_peak_bytes
-    search = Search(problem.instance, problem.tables, high, free=False, limit=problem.limit)
-    with contextlib.suppress(Stopped):
-        search.take_known(chain(per_block(problem), static(problem)))
-    peaks = [rival.peak_bytes for rival in search.starts if rival.time_ns <= most_ns]
-    high = min([high, *peaks])
-    high = least_budget(problem, max(above_bytes, problem.least.nbytes - 1), high, most_ns=most_ns)
+    low = max(above_bytes, problem.least.nbytes - 1)
+    high = least_budget(problem, low, problem.recorded_peak_bytes, most_ns=most_ns)
     unit = 1 << max(0, (problem.recorded_peak_bytes // _PARTS).bit_length() - 1)
     budget = -(-high // unit) * unit
     found = without_links(problem.under(budget, began=time.monotonic(), limit=limit or SearchLimit(seconds=TIME_S)))

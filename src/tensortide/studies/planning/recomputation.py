@@ -12,15 +12,16 @@ import numpy as np
 from tensortide.plans.model import Lane, Plan
 from tensortide.plans.planned import Planned, Status
 from tensortide.plans.proofs import NAMES
-from tensortide.plans.under_budget.bound import EachOnce, idle_cover
+from tensortide.plans.under_budget.bound import EachOnce, IdleCover, idle_cover
 from tensortide.plans.under_budget.known import Known
+from tensortide.plans.under_budget.moments import moments_bound
 from tensortide.plans.under_budget.search import SMALL_EFFORT, Search, Stopped
 from tensortide.plans.under_budget.sequence import with_evictions
 from tensortide.studies.planning.known import MAKERS, as_recorded, given, online
 from tensortide.studies.planning.problem import BOUND_WORK, Problem
 
 _BOUND = 0.3
-"""Share of the limit that is left for the linear program of the bound."""
+"""Share of the limit that is left for the linear programs of each bound."""
 RECORDED = 0.5
 """Share of the limit for plans in recorded order, where any is allowed."""
 IN_ORDER = "in recorded order"
@@ -95,6 +96,9 @@ def _recorded_order(search: Search, problem: Problem) -> None:
     search.take_known(chain.from_iterable(maker(problem) for maker in MAKERS.values()))
     search.prune()
     search.improve(min(problem.effort, SMALL_EFFORT))
+    if isinstance(search.proof, IdleCover) and not search.is_proved:
+        limit = search.limit.part(_BOUND, work=BOUND_WORK)
+        search.bound(*moments_bound(problem.instance, problem.tables, problem.idle, search.proof, limit, search.look))
     search.exhaust(problem.effort)
     search.improve(problem.effort)
 

@@ -24,7 +24,7 @@ from tensortide.studies.planning.budget import budget_bytes
 from tensortide.studies.planning.frontier import frontier
 from tensortide.studies.planning.g10_comparison import Compared
 from tensortide.studies.planning.pins import pinned
-from tensortide.studies.planning.planning import TIME_LIMIT_S, plan
+from tensortide.studies.planning.planning import plan
 from tensortide.studies.planning.policies import compared
 from tensortide.studies.planning.tiers import TiersRequest
 from tensortide.studies.remat.budgets import MISSING, Budget, budget_or_auto, one_budget
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
     from tensortide.timing.links import Link
 
 LOG = logging.getLogger("tensortide")
-LIMIT = "Seconds that the search may take (default: 60; none with --work-limit)."
+LIMIT = "Seconds that the search may take (default: 60 of processor time, 120 for a frontier; none with --work-limit)."
 APART = "policies are compared on a machine of their own"
 _MOST_EFFORT = 1e9
 """Millions of ops played, of which a search counts single ones in 64 bits."""
@@ -99,7 +99,7 @@ class PlannerRequest(Request):
         return {
             "recompute": not self.no_recompute,
             "effort": self.effort,
-            "time_limit_s": TIME_LIMIT_S if self.time_limit is self.work_limit is None else self.time_limit,
+            "time_limit_s": self.time_limit,
             "work_limit": self.work_limit,
         }
 
@@ -150,7 +150,8 @@ class PlanRequest(Request):
     budget: Annotated[
         Budget | Literal["auto"] | None,
         Opt(
-            "Memory that the step may take: 8GiB, 60% (of its peak without a budget), or auto (what is free).",
+            "Memory that the step may take: 8GiB, 60% (of its peak without a budget), 60%act (of the activations in "
+            "that), or auto (what is free).",
             read=partial(budget_or_auto, many="tensortide plan frontier"),
             common=True,
         ),
@@ -283,7 +284,7 @@ class FrontierRequest(Request):
     budget: Annotated[
         Budget | None,
         Opt(
-            "Budget of yours, drawn as a line: 8GiB, or 60% of the peak.",
+            "Budget of yours, drawn as a line: 8GiB, 60% of the peak, or 60%act of the activations in it.",
             read=partial(one_budget, many="a line in the picture"),
             common=True,
         ),
@@ -343,7 +344,15 @@ class OrderRequest(Request):
     plan: Annotated[
         Path | None, Opt("Write the best order to a file, as a plan.", writes=True, common=True, group="Output")
     ] = None
-    time_limit: Annotated[float | None, Opt(LIMIT, above=0, common=True, value="SECONDS")] = None
+    time_limit: Annotated[
+        float | None,
+        Opt(
+            "Seconds that the search may take (default: 60 of processor time; none with --work-limit).",
+            above=0,
+            common=True,
+            value="SECONDS",
+        ),
+    ] = None
     work_limit: Annotated[
         int | None,
         Opt(
@@ -372,10 +381,14 @@ def answer_order(asked: OrderRequest, search: Search = UNWATCHED) -> tuple[Graph
 
 
 def watch_of(search: Search) -> Watch:
-    """Have a planner say how its search goes, and end when ``search`` is stopped."""
+    """Have a planner say how its search goes, and end when ``search`` is stopped. A part of the search that has no plan
+    of its own yet does not hide the best of those before."""
+    found: list[int] = []
 
     def watch(best_ns: int | None, bound_ns: int) -> bool:
-        best = "no plan yet" if best_ns is None else f"best {format_seconds(best_ns / 1e9)}"
+        if best_ns is not None:
+            found[:] = [min([best_ns, *found])]
+        best = f"best {format_seconds(found[0] / 1e9)}" if found else "no plan yet"
         search.known(f"{best}, none is faster than {format_seconds(bound_ns / 1e9)}")
         return not search.stopped()
 

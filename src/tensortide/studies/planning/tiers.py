@@ -68,7 +68,10 @@ class TiersRequest(Request):
         if others := [name for name in device.links if name not in asked]:
             LOG.info("%s: nothing moves to %s: --offload takes host and ssd", machine, " or ".join(others))
         if len({device.queue(name) for name in asked}) < len(asked):
-            raise RequestError(f"--offload {self.offload}: in {machine} they share a queue, which no plan counts with")
+            raise RequestError(
+                f"--offload {self.offload}: in {machine} they share a queue, as one over the other does; a plan counts "
+                "with a link for each: --offload host or --offload ssd moves to one, and takes the file's link"
+            )
         found: dict[str, Any] = {}
         for name in asked:
             link = device.links[name]

@@ -18,6 +18,7 @@ from tensortide.plans.proofs import Proof
 from tensortide.plans.transfers.bound import waits
 from tensortide.plans.transfers.decoder import Made
 from tensortide.plans.transfers.exact import OPS_PER_UNIT, improve, is_solvable
+from tensortide.plans.transfers.mixing import OPS_PER_TURN
 from tensortide.plans.transfers.search import Moved, Transfers
 from tensortide.plans.transfers.windows import windows
 from tensortide.plans.under_budget.bound import EachOnce
@@ -26,6 +27,8 @@ from tensortide.plans.under_budget.tables import Ints
 from tensortide.studies.planning.g10_moves import policies_choices
 from tensortide.studies.planning.problem import BOUND_WORK, Problem
 
+MIXING = 0.6
+"""Share of the limit that is left for recomputation in place of moves."""
 MIGRATION, POLISH = 0.4, 0.6
 """Shares of the effort for choosing what moves: in the order of the ops, and in the best plan."""
 OPS_PER_FIT = 70
@@ -111,11 +114,12 @@ class Way:
                 self.search.bound_ns, self.proof = bound_ns, found
 
     def improve(self) -> None:
-        """Ruin and fit; choose what moves in the best plan anew; solve a small step."""
+        """Recompute in place of moves; ruin and fit; choose what moves in the best plan anew; solve a small step."""
         search, problem = self.search, self.problem
         if search.done():
             return
         if problem.recompute:
+            self._mix()
             self._refit()
         search.polish(self._steps(POLISH))
         improve(
@@ -124,6 +128,14 @@ class Way:
             recompute=problem.recompute,
             effort=10**6 * problem.effort / OPS_PER_UNIT,
         )
+
+    def _mix(self) -> None:
+        """Recompute some of what moves, and the other way round; small steps are left to the solver."""
+        problem, whole = self.problem, self.search.limit
+        if not is_solvable(problem.instance):
+            self.search.limit = whole.part(MIXING)
+            self.search.mix(int(problem.effort * 10**6 / (OPS_PER_TURN * len(problem.instance.ops))), "search")
+            self.search.limit = whole
 
     def _refit(self) -> None:
         """Recompute and move in the best plan, ruin and fit the fastest that comes of that."""

@@ -10,7 +10,9 @@ from typing import Final, Literal
 import msgspec
 
 from tensortide.errors import PlanError, TensortideError
+from tensortide.graph.model import Graph, Role
 from tensortide.replays.remat.simulation import UNLIMITED
+from tensortide.timelines import timeline
 from tensortide.units import LONGEST, lost_unit, parse_bytes
 
 _RATIO = re.compile(r"(\d+(?:\.\d*)?|\.\d+)\s*(%?)", re.ASCII)
@@ -19,7 +21,8 @@ _MOST_RATIO = 10
 _MOST = 1000
 _HOW = "write ratios of the peak (1.0:0.1 or 0.9,0.5 or 80%), sizes (8GiB), ranges with a step (8GiB:2GiB:1GiB)"
 
-_HOW_ONE = "write a size (8GiB), or a part of the peak (60% or 0.6)"
+_HOW_ONE = "write a size (8GiB), a part of the peak (60% or 0.6), or of the activations at the peak (60%act)"
+_OF_ACTIVATIONS = "act"
 
 AUTO: Final = "auto"
 """The budget of what is free on the device."""
@@ -27,15 +30,36 @@ MISSING = "a budget is missing: add --budget 8GiB, or --budget 60% of what the s
 
 
 class Budget(msgspec.Struct, frozen=True):
-    """Either a ``ratio`` of the peak without a budget, or a number of bytes, perhaps with the text that gave it."""
+    """Either a ``ratio`` of the peak without a budget, or only of the activations at it, or a number of bytes; perhaps
+    with the text that gave it."""
 
     ratio: float | None = None
     nbytes: int | None = None
     text: str = ""
 
-    def bytes_of(self, baseline_bytes: int) -> int:
-        """The budget of a step whose peak without one is ``baseline_bytes``: of a ratio, rounded down."""
-        return int(baseline_bytes * (self.ratio or 0)) if self.nbytes is None else self.nbytes
+    @property
+    def of_activations(self) -> bool:
+        """True if ``ratio`` is one of the activations; no field of its own, which would change the keys of trials."""
+        return self.text.endswith(_OF_ACTIVATIONS)
+
+    def bytes_of(self, baseline_bytes: int, activation_bytes: int = 0) -> int:
+        """The budget of a step whose peak without one is ``baseline_bytes``, ``activation_bytes`` of them activations:
+        of a ratio, rounded down. Raises PlanError for a part of activations where there are none."""
+        if self.nbytes is not None:
+            return self.nbytes
+        share = self.ratio or 0
+        if not self.of_activations:
+            return int(baseline_bytes * share)
+        if not activation_bytes:
+            raise PlanError(f"{self.text}: there are no activations at the peak of this step; write a part of the peak")
+        return baseline_bytes - activation_bytes + int(activation_bytes * share)
+
+
+def activation_bytes(graph: Graph, device: str) -> int:
+    """Bytes of the activations on ``device`` at the peak of the step, each storage released after its last use."""
+    line = timeline(graph, lifetimes="last_use", device=device)
+    found = line.by_role.get(Role.ACTIVATION)
+    return 0 if found is None else int(found[line.resident.argmax()])
 
 
 def budgets(text: str) -> tuple[Budget, ...]:
@@ -57,12 +81,21 @@ def one_budget(value: str | int, many: str) -> Budget:
     names the verb that takes several. Raises PlanError for several, and for anything else."""
     if isinstance(value, int):
         return Budget(nbytes=value)
+    if value.rstrip().endswith(_OF_ACTIVATIONS):
+        return _part_of_activations(value)
     if "," not in value and ":" not in value:
         return msgspec.structs.replace(_budget(*_single(value.strip())), text=value)
     found = budgets(value)
     if len(found) != 1:
         raise PlanError(f"{value!r} are {len(found)} budgets: one run has one; {many} takes many")
     return msgspec.structs.replace(found[0], text=value)
+
+
+def _part_of_activations(text: str) -> Budget:
+    amount, in_bytes = _amount(text.strip().removesuffix(_OF_ACTIVATIONS).strip(), text, _HOW_ONE)
+    if in_bytes or amount > 1:
+        raise PlanError(f"{text!r} is no part of the activations: write 60%act, and 100%act at most")
+    return Budget(ratio=float(amount), text=text.strip())
 
 
 def _single(text: str) -> tuple[Fraction, bool]:

@@ -19,7 +19,7 @@ from tensortide.replays.remat.simulator import AUTO, play, smallest_budget
 from tensortide.request import Arg, Opt, Request
 from tensortide.studies.planning.quick import least_plan, quick_plan
 from tensortide.studies.remat.budgeted import Budgeted, of_plan, of_policy
-from tensortide.studies.remat.budgets import MISSING, Budget, one_budget
+from tensortide.studies.remat.budgets import MISSING, Budget, activation_bytes, one_budget
 from tensortide.studies.remat.request import Handling, Limit, PlayedRequest
 from tensortide.targets.requests import TARGET, Top
 
@@ -34,8 +34,8 @@ class SimulateRequest(Request):
     budget: Annotated[
         Budget | None,
         Opt(
-            "Memory that the step may take: 8GiB, 24 GB, or 60% of what it takes without a budget. Optional with "
-            "a plan.",
+            "Memory that the step may take: 8GiB, 24 GB, or 60% of what it takes without a budget, 60%act of "
+            "the activations in that. Optional with a plan.",
             read=partial(one_budget, many="tensortide remat sweep"),
             common=True,
         ),
@@ -72,11 +72,16 @@ def answer(asked: SimulateRequest, say: Say = silent) -> Budgeted:
     simulator = Simulator(
         recording, compat=step.compat, deallocation=asked.deallocation, device=step.capture.device or ""
     )
-    nbytes = None if asked.budget is None else asked.budget.bytes_of(simulator.baseline_bytes)
+    nbytes = None if asked.budget is None else _bytes_of(asked.budget, simulator)
     if plan is not None:
         return _replay(simulator, plan, asked.policy, nbytes)
     assert nbytes is not None
     return _play(simulator, asked.policy, nbytes, asked.limit, say)
+
+
+def _bytes_of(budget: Budget, simulator: Simulator) -> int:
+    of = activation_bytes(simulator.recording.graph, simulator.schedule.device) if budget.of_activations else 0
+    return budget.bytes_of(simulator.baseline_bytes, of)
 
 
 def simulate(asked: SimulateRequest) -> Budgeted:

@@ -24,12 +24,13 @@ from tensortide.parallelism.closed.configuration import (
 from tensortide.parallelism.closed.constants import PRIOR
 from tensortide.parallelism.closed.formula import slowest_share
 from tensortide.parallelism.degrees import not_whole, nothing_to_shard, uneven_experts, uneven_heads
+from tensortide.parallelism.made_batch import given_batch
 from tensortide.parallelism.pipelines import Run, RunKind, StageTime, computing_ns, play, spent_ns, timeline_of
 from tensortide.parallelism.shared import Shared
 from tensortide.parallelism.tensor_groups import group_sizes
 from tensortide.plans import Plan
 from tensortide.studies.scale.fullest import in_step
-from tensortide.studies.scale.memory import rank_memory
+from tensortide.studies.scale.memory import pipeline_ranks, rank_memory
 from tensortide.studies.scale.predictors import ScalePrediction
 from tensortide.studies.scale.recomputation import recomputed, with_plan
 from tensortide.studies.scale.regions import attention_cores, is_fused
@@ -119,7 +120,8 @@ class Captured:
         remarks = (*_remarks(ranks), *self._remarks(one))
         memories = [rank_memory(each, one, library_bytes(self.graph)) for each in of_each]
         memory = max(memories, key=lambda found: sum(found.values()))
-        return ScalePrediction(_estimate(total + late, stages), made, memory, ideal, remarks)
+        of_ranks = pipeline_ranks(ranks, of_each, one, library_bytes(self.graph))
+        return ScalePrediction(_estimate(total + late, stages), made, memory, ideal, remarks, of_ranks)
 
     def _remarks(self, one: Configuration) -> Iterator[str]:
         if why := captured_elsewhere(self.graph, self.device):
@@ -270,17 +272,24 @@ def _remarks(ranks: Ranks) -> tuple[str, ...]:
 
 
 def samples_of(graph: Graph) -> int:
-    """The batch of a captured step: that of its inputs, whichever dimension it is.
+    """The batch of a captured step: that of its inputs, whichever dimension it is, or of what it makes itself.
 
-    Raises DegreesError for a step without inputs.
+    Raises DegreesError for a step without a batch.
     """
-    where = batch_of(analyzed(graph))
-    return int(graph.tensors[where.tensor].shape[where.dimension])
+    shape, dimension, _ = _batch(graph)
+    return shape[dimension]
 
 
 def tokens_of(graph: Graph) -> int:
     """Tokens of a sample: the length of an input of whole numbers that has two dimensions; else 1."""
-    where = batch_of(analyzed(graph))
-    shape = graph.tensors[where.tensor].shape
-    whole = kind_of(graph.tensors[where.tensor].dtype) is Kind.INTEGER
-    return int(shape[1 - where.dimension]) if len(shape) == 2 and whole else 1
+    shape, dimension, dtype = _batch(graph)
+    return shape[1 - dimension] if len(shape) == 2 and kind_of(dtype) is Kind.INTEGER else 1
+
+
+def _batch(graph: Graph) -> tuple[tuple[int, ...], int, str]:
+    """The shape of the tensor that has the batch, its dimension that is the batch, and its dtype."""
+    analysis = analyzed(graph)
+    given = given_batch(analysis).graph
+    where = batch_of(analysis if given is graph else analyzed(given))
+    tensor = given.tensors[where.tensor]
+    return tuple(map(int, tensor.shape)), where.dimension, tensor.dtype

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from tensortide.parallelism.closed.configuration import Configuration
 from tensortide.parallelism.pipelines import order
+from tensortide.parallelism.ranks import Ranks
+from tensortide.studies.scale.predictors import PipelineRank
 from tensortide.studies.scale.stage import Stage
 
 
@@ -51,3 +53,21 @@ def memory_of_rank(stages: Sequence[Stage], one: Configuration, rank: int, libra
         "micro-batches in flight": float(flight),
         "buckets of DistributedDataParallel": float(sum(stage.bucket_bytes for stage in own)),
     }
+
+
+def pipeline_ranks(
+    ranks: Ranks, of_each: Sequence[Sequence[Stage]], one: Configuration, library_bytes: int
+) -> tuple[PipelineRank, ...]:
+    """Each rank of a pipeline of several: the modules with which its stages begin, its time and its memory, those of
+    the fullest experts (``of_each``)."""
+    if one.pipeline == 1:
+        return ()
+    found = []
+    for rank in range(one.pipeline):
+        begins = ", ".join(
+            f"from module {name}" if name else "from the first op" for name in ranks.firsts[rank :: one.pipeline]
+        )
+        ns = max(sum(s.forward_ns + s.backward_ns for s in stages[rank :: one.pipeline]) for stages in of_each)
+        memory = max(sum(memory_of_rank(stages, one, rank, library_bytes).values()) for stages in of_each)
+        found.append(PipelineRank(rank + 1, begins, ns, memory))
+    return tuple(found)

@@ -3,15 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Annotated, NamedTuple, Protocol
+
+import msgspec
 
 from tensortide.parallelism.closed import Configuration, Transformer, predict_step
 from tensortide.parallelism.closed.columns import Step
 from tensortide.parallelism.closed.configuration import objections
 from tensortide.parallelism.closed.constants import shipped
 from tensortide.parallelism.closed.formula import between_ns, stage_ns, transfer_ns
-from tensortide.parallelism.closed.predict import known_columns
+from tensortide.parallelism.closed.memory import memory_of_ranks
+from tensortide.parallelism.closed.predict import StepPrediction, known_columns
 from tensortide.parallelism.pipelines import Run, RunKind, StageTime, play
 from tensortide.shown import Show
 from tensortide.studies.scale.timeline import step_timeline, with_shown_micro_batches
@@ -26,11 +29,20 @@ _LAYERS = ("compute", "tensor", "host", "context", "expert")
 _COMMUNICATION = ("tensor", "context", "expert", "transfer", "data")
 
 
+class PipelineRank(msgspec.Struct, frozen=True):
+    """The part of a step that a rank of the pipeline has: what, both passes of a micro-batch, and its memory."""
+
+    rank: Annotated[int, Show("Stage")]
+    part: Annotated[str, Show("has", fold=True)]
+    ns: Annotated[float, Show("a micro-batch")]
+    peak_bytes: Annotated[float, Show("Memory")]
+
+
 class ScalePrediction(NamedTuple):
     """A prediction: the time of the step, its parts in ns, and bytes of the fullest rank by what takes them.
 
     ``ideal_ns``: the step's model FLOPs, without recomputation, on one device at the peak of their dtypes (NaN:
-    unknown).
+    unknown). ``ranks`` are those of a pipeline of several.
     """
 
     time: Estimate
@@ -38,6 +50,7 @@ class ScalePrediction(NamedTuple):
     memory: dict[str, float]
     ideal_ns: float
     remarks: tuple[str, ...] = ()
+    ranks: tuple[PipelineRank, ...] = ()
 
     @property
     def step_ns(self) -> Annotated[float, Show("Step")]:
@@ -107,16 +120,29 @@ class ClosedForm:
         peak = matrix_tflops(nodes.device, one.dtype)
         assert peak is not None, "predict_step has found it"
         remarks = () if made.factor is None else (_MEASURED.format(made.factor),)
-        return ScalePrediction(made.time, made.parts, made.memory._asdict(), flops / peak / 1e3, remarks)
+        ideal = flops / peak / 1e3
+        return ScalePrediction(made.time, made.parts, made.memory._asdict(), ideal, remarks, self._ranks(one, made))
+
+    def _ranks(self, one: Configuration, made: StepPrediction) -> tuple[PipelineRank, ...]:
+        """Each rank of a pipeline of several: its layers, time and memory."""
+        if one.pipeline == 1:
+            return ()
+        found = []
+        for rank, memory in enumerate(memory_of_ranks(self.shape, one)):
+            layers, ns = (sum(each[rank :: one.pipeline]) for each in (made.layers, made.stages_ns))
+            ends = {0: ", embedding", one.pipeline - 1: ", head and loss"}.get(rank, "")
+            found.append(PipelineRank(rank + 1, f"{layers} layer{'s' * (layers > 1)}{ends}", ns, memory.total))
+        return tuple(found)
 
     def timeline(self, one: Configuration, nodes: Nodes) -> Timeline:
         """The predicted step of ``with_shown_micro_batches(one)``: its pipeline, in the time of the closed form."""
         one = with_shown_micro_batches(one)
-        parts = predict_step(self.shape, one, nodes).parts
+        predicted = predict_step(self.shape, one, nodes)
+        parts = predicted.parts
         constants, (made, _) = shipped().constants, known_columns(Step(self.shape, one, nodes))
         forward, backward = stage_ns(constants, made)
         share = float((forward / (forward + backward))[0])
-        runs = _played(one, parts, share, round(float(transfer_ns(constants, made)[0])))
+        runs = _played(one, predicted, share, round(float(transfer_ns(constants, made)[0])))
         stages = float(between_ns(constants, made)[0])
         own = [
             (RunKind.EXCHANGE_REPLICAS, parts["data"] - stages),
@@ -127,19 +153,15 @@ class ClosedForm:
         return step_timeline(one, runs, [own] * one.pipeline, common)
 
 
-def _played(one: Configuration, parts: Mapping[str, float], forward: float, received_ns: int) -> list[Run]:
-    """The runs of a pipeline of equal stages, the last of which has the head. ``forward``: share of the forward pass in
-    the time of a stage.
+def _played(one: Configuration, made: StepPrediction, forward: float, received_ns: int) -> list[Run]:
+    """The runs of a pipeline. ``forward``: share of the forward pass in the time of a stage.
 
     The closed form counts a transfer more for each micro-batch of the first rank and the last: the times of the replay
     are stretched in proportion so that they add up to its sum.
     """
-    layers = sum(parts[name] for name in _LAYERS) / (one.micro_batches * one.chunks)
-    head = parts["head"] / one.micro_batches
-    stages = [_stage(layers, forward, received_ns)] * (one.pipeline * one.chunks)
-    stages[-1] = _stage(layers + head, forward, received_ns)
+    stages = [_stage(ns, forward, received_ns) for ns in made.stages_ns]
     runs = play(one.schedule, stages, one.pipeline, one.micro_batches)
-    whole = sum(parts[name] for name in (*_LAYERS, "head", "bubble", "transfer"))
+    whole = sum(made.parts[name] for name in (*_LAYERS, "head", "bubble", "transfer"))
     longer = whole / max(run.end_ns for run in runs)
     return [run._replace(start_ns=round(run.start_ns * longer), end_ns=round(run.end_ns * longer)) for run in runs]
 

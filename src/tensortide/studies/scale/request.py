@@ -26,10 +26,9 @@ from tensortide.studies.scale.predictors import ClosedForm, Predictor
 from tensortide.studies.scale.problem import DegreeRequest, Problem, known
 from tensortide.studies.scale.run import check_runnable, run_best
 from tensortide.studies.scale.study import Scale, scale
-from tensortide.targets.machines import cluster_in, machines_of, one_of, say_wiring
+from tensortide.targets.machines import machines_of, one_of, say_wiring
 from tensortide.targets.opening import graph_of
 from tensortide.targets.requests import TARGET, CaptureRequest, LinkRatesRequest, single_machine
-from tensortide.timelines.machines import split
 from tensortide.timing import DEFAULT_DEVICE
 from tensortide.timing.collectives import Nodes
 from tensortide.timing.collectives.nodes import NIC, unknown_rate
@@ -115,7 +114,8 @@ class ScaleRequest(Request):
     model: Annotated[
         Transformer | None,
         Opt(
-            "A transformer in place of a target: layers=96,hidden=12288,heads=96,seq=2048,vocab=51200.",
+            "A transformer in place of a target: layers=96,hidden=12288,heads=96,seq=2048,vocab=51200; also "
+            "feedforward, kv_heads, gated, experts, active (docs/scale.md).",
             read=transformer,
             common=True,
             value="SIZES",
@@ -189,13 +189,13 @@ class ScaleRequest(Request):
         rates = self.links.rates
         found = machines_of(self.machine, rates=rates)
         if self.devices is None:
-            return found.joined
-        if found.wired is not None:
+            return found
+        if found.cluster_name:
             raise RequestError(f"--devices goes with devices of the catalogue: {self.machine} has its own")
         if found.size == 1:
             where = rates.spread(found.device, self.devices)
         else:
-            where = rates.nodes_of(found.device, found.per_node, max(1, self.devices // found.per_node))
+            where = rates.nodes_of(found.device, found.devices_per_node, max(1, self.devices // found.devices_per_node))
         if where.size != self.devices:
             per = where.devices_per_node
             raise RequestError(f"--devices {self.devices}: devices / node = {self.devices}/{per} is no whole number")
@@ -248,9 +248,10 @@ def answer(asked: ScaleRequest, search: Search = UNWATCHED) -> Scale:
     asked.links.require_several(problem.nodes.size)
     say_wiring(problem.nodes)
     if problem.nodes.nic is None:
-        of_file = cluster_in(split(asked.machine)[1]) is not None
-        why = unknown_rate(f"the NICs of {problem.nodes.device.name}", NIC)
-        LOG.info("scaling to several nodes is left out: %s", f"{asked.machine} is one node" if of_file else why)
+        why: object = unknown_rate(f"the NICs of {problem.nodes.device.name}", NIC)
+        if problem.nodes.size == 1 or problem.nodes.cluster_name:
+            why = f"{asked.machine} is one {'node' if problem.nodes.size > 1 else 'device'}"
+        LOG.info("scaling to several nodes is left out: %s", why)
     predictor: Predictor
     if asked.model is not None:
         if missing := no_experts(known(asked.degrees.expert), asked.model):

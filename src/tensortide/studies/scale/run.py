@@ -52,5 +52,5 @@ def run_best(asked: ScaleRequest, found: Scale) -> Scale:
     assert asked.steps is not None
     one, settings = found.best.configuration, settings_of(workload_of(asked.target), asked.capture)
     degrees = Degrees(data=one.data, pipeline=one.pipeline, micro_batches=one.micro_batches)
-    workload = DividedWorkload(asked.target, settings, degrees, one.schedule, asked.steps)
+    workload = DividedWorkload(asked.target, settings, asked.steps, degrees=degrees, schedule=one.schedule)
     return replace(found, measured=run_divided(workload))

@@ -278,6 +278,5 @@ def resized(nodes: Nodes, devices: int) -> Nodes | None:
         count, rest = divmod(devices, per)
         if rest or (count > 1 and nodes.nic is None):
             return None
-        return replace(nodes, count=count, name=f"{count} x {per} {nodes.device.name}")
-    nics = max(1, nodes.nics * devices // per)
-    return replace(nodes, devices_per_node=devices, count=1, nics=nics, name=f"{devices} {nodes.device.name}")
+        return replace(nodes, count=count, cluster_name="")
+    return replace(nodes, devices_per_node=devices, count=1, nics=max(1, nodes.nics * devices // per), cluster_name="")

@@ -40,9 +40,10 @@ from tensortide.targets.requests import (
     Top,
     single_machine,
 )
-from tensortide.timelines.machines import Machines, MachineStep
+from tensortide.timelines.machines import MachineStep
 from tensortide.timelines.step import Launch, StepTimeline, step_timeline
 from tensortide.timing import Device, Durations, device, save_durations
+from tensortide.timing.collectives import Nodes
 from tensortide.timing.durations import SUFFIX
 from tensortide.timing.samples import remember
 from tensortide.timing.standins import require_all, unpredicted
@@ -133,9 +134,9 @@ def answer(asked: TimeRequest, say: Say = silent) -> TimedStep:
         UnknownCost: ``strict``, and an op has no known time.
     """
     chosen = _machines(asked)
-    graph, durations = _durations(asked, chosen, say)
+    graph, durations = _durations(asked, say)
     # Each machine has kernels of its own, so a workload is captured for each.
-    graphs = captured_for(asked.target, asked.capture, chosen, graph) if len(chosen) > 1 else [graph]
+    graphs = captured_for(asked.target, asked.capture, graph) if len(chosen) > 1 else [graph]
     predicted = predicted_steps(graphs, durations, chosen, asked.launch)
     if asked.how.strict:
         _require_known(graph, durations, predicted)
@@ -149,23 +150,22 @@ def answer(asked: TimeRequest, say: Say = silent) -> TimedStep:
     )
 
 
-def _machines(asked: TimeRequest) -> list[Machines]:
+def _machines(asked: TimeRequest) -> list[Nodes]:
     """The machines that are asked for. Raises RequestError for those that do not go together."""
     strict, rates, ranks = asked.how.strict, asked.links.rates, asked.capture.ranks
     chosen = [machines_of(text, strict=strict, rates=rates) for text in asked.capture.machines]
     if ranks and (other := next((one for one in chosen if one.size not in (1, ranks)), None)):
         raise RequestError(f"--ranks {ranks} captures one of {ranks} processes; {other} has {other.size}")
     require_distinct(chosen)
-    asked.links.require_several(max([1, *(one.size for one in chosen)]), max([1, *(one.nodes for one in chosen)]))
+    asked.links.require_several(max([1, *(one.size for one in chosen)]), max([1, *(one.count for one in chosen)]))
     for one in chosen:
-        if one.size > 1:
-            say_wiring(one.joined)
+        say_wiring(one)
     return chosen
 
 
-def _durations(asked: TimeRequest, chosen: Sequence[Machines], say: Say) -> tuple[Graph, Durations]:
+def _durations(asked: TimeRequest, say: Say) -> tuple[Graph, Durations]:
     """The step, and its durations on the first machine."""
-    capture = replace(asked.capture, machines=tuple(one_of(one.text) for one in chosen[:1]))
+    capture = replace(asked.capture, machines=tuple(map(one_of, asked.capture.machines[:1])))
     if asked.how.recorded is not None:
         source = resolve(asked.how.recorded)
         if not isinstance(source, File) or not source.importer.has("step"):

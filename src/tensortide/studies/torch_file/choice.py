@@ -20,12 +20,14 @@ Saved: TypeAlias = tuple[str, int]
 class Checkpoint(msgspec.Struct, frozen=True):
     """A module whose forward is recomputed in the backward pass, but for ``kept``.
 
-    ``random``: it draws random numbers. ``updated``: names of buffers that its forward updates.
+    ``random``: it draws random numbers. ``updated``: names of buffers that its forward updates. ``ends``: of a row of
+    modules of an ``nn.Sequential``, the first and the last.
     """
 
     random: bool = False
     updated: tuple[str, ...] = ()
     kept: tuple[Kept, ...] = ()
+    ends: tuple[str, ...] = ()
 
 
 class Moved(msgspec.Struct, frozen=True):
@@ -103,8 +105,14 @@ def _docstring(choice: Choice, about: str, name: str, details: Sequence[str]) ->
 def _tables(choice: Choice) -> str:
     lines: list[str] = []
     if choice.checkpoints:
-        lines += ["CHECKPOINTS = {", "    # module: (draws random numbers, buffers that it updates)"]
-        lines += [f"    {path!r}: ({each.random!r}, {each.updated!r})," for path, each in choice.checkpoints.items()]
+        lines += [
+            "CHECKPOINTS = {",
+            "    # module: (draws random numbers, buffers that it updates, ends of a row of modules)",
+        ]
+        lines += [
+            f"    {path!r}: ({each.random!r}, {each.updated!r}, {each.ends!r}),"
+            for path, each in choice.checkpoints.items()
+        ]
         lines.append("}")
     kept = {path: each.kept for path, each in choice.checkpoints.items() if each.kept}
     if kept:

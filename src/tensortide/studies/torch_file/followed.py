@@ -6,12 +6,12 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tensortide.errors import PlanError
-from tensortide.graph.model import Graph, Op
+from tensortide.graph.model import Graph, Op, Role
 from tensortide.plans.instance import Instance
 from tensortide.plans.model import Compute, Fetch, Offload, Step
 from tensortide.plans.under_budget.sequence import with_evictions
 from tensortide.plans.under_budget.tables import tables
-from tensortide.studies.torch_file.regions import Call, Region
+from tensortide.studies.torch_file.regions import CAST, Call, Region
 
 _NEAR = 400
 """How many ops ahead the same op is looked for."""
@@ -70,6 +70,9 @@ def _changed(
             continue
         name = captured.calls[op.call].op
         if base[number] < 0:
+            given = captured.storages[captured.tensors[op.inputs[0]].storage] if op.inputs else None
+            if name == CAST and given is not None and given.role is Role.PARAMETER:
+                continue  # autocast kept the cast parameter of an earlier module until the forward pass ended
             yield path, f"{name} runs in its recomputation alone"
             continue
         module = graph.ops[base[number]].module
@@ -138,10 +141,16 @@ def _again(
 ) -> None:
     """The ops of ``block`` are those of the forward pass whose gradients follow."""
     following = next((base[n] for n in range(block.stop, len(base)) if base[n] >= 0), len(graph))
-    calls = [(abs(call.first - following), path, call) for path, region in regions.items() for call in region.calls]
+    ran = {captured.modules[captured.ops[n].module].path for n in block if captured.ops[n].module >= 0}
+    # Recomputation precedes the first gradient op that uses a result of it: it may start for a parameter's view.
+    calls = [
+        (not all(map(region.covers, ran)), call.first < following, abs(call.first - following), path, call)
+        for path, region in regions.items()
+        for call in region.calls
+    ]
     if not calls:
         return
-    _, path, call = min(calls, key=lambda each: each[:2])
+    *_, path, call = min(calls, key=lambda each: each[:-1])
     _matched(graph, captured, base, block, call, kept.get(path, frozenset()))
 
 

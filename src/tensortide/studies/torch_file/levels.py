@@ -15,11 +15,10 @@ import numpy as np
 
 from tensortide.graph.effects import draws_random, only_allocates
 from tensortide.graph.model import Graph, Phase
-from tensortide.graph.module_paths import within
 from tensortide.memory.lifetimes import Residence, lifetimes, residences
 from tensortide.memory.workspace import workspace_bytes
 from tensortide.studies.torch_file.choice import Kept
-from tensortide.studies.torch_file.regions import Call, Region
+from tensortide.studies.torch_file.regions import CAST, Call, Region
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -96,30 +95,30 @@ class Levels:
         """``region`` checkpointed, with the results of the ops ``kept``."""
         edits, spikes, time_ns = _Edits(), [], 0
         for call in region.calls:
-            again = self.recomputed(call, region.path, kept)
-            self._first_pass(edits, call, region.path, kept)
+            again = self.recomputed(call, region, kept)
+            self._first_pass(edits, call, region, kept)
             self._inputs(edits, call)
-            spikes.append((2 * call.first, self._spike(call, region.path, again, kept)))
+            spikes.append((2 * call.first, self._spike(call, region, again, kept)))
             time_ns += sum(self.durations_ns[op] for op in again)
         return Variant(np.array(edits.at, np.int64), np.array(edits.change, np.int64), tuple(spikes), time_ns)
 
-    def _own_gradients(self, call: Call, path: str, storage: int) -> Iterator[int]:
+    def _own_gradients(self, call: Call, region: Region, storage: int) -> Iterator[int]:
         """Gradient ops of the module that use ``storage``."""
         for user in self.facts.users[storage]:
             op = self.graph.ops[user]
             is_gradient = call.first <= user <= call.last and op.phase is Phase.BACKWARD and op.module >= 0
-            if is_gradient and within(self.graph.modules[op.module].path, path):
+            if is_gradient and region.covers(self.graph.modules[op.module].path):
                 yield user
 
     def _born(self, call: Call) -> Iterator[int]:
         for op in call.ops:
             yield from self.facts.allocated[op]
 
-    def recomputed(self, call: Call, path: str, kept: frozenset[int]) -> tuple[int, ...]:
+    def recomputed(self, call: Call, region: Region, kept: frozenset[int]) -> tuple[int, ...]:
         """Ops that run again for ``call``: up to the last that makes something that is saved, less the kept ones."""
         last = -1
         for storage in self._born(call):
-            if any(self._own_gradients(call, path, storage)):
+            if any(self._own_gradients(call, region, storage)):
                 inside = [op for op in self.facts.users[storage] if op < call.end]
                 last = max(last, *(op for op in inside if storage in self.facts.writes[op]), self._birth(storage))
         return tuple(op for op in call.ops if op <= last and op not in kept)
@@ -128,12 +127,12 @@ class Levels:
         birth = self.graph.storages[storage].birth
         return -1 if birth is None else birth
 
-    def _first_pass(self, edits: _Edits, call: Call, path: str, kept: frozenset[int]) -> None:
+    def _first_pass(self, edits: _Edits, call: Call, region: Region, kept: frozenset[int]) -> None:
         """Release what the module saved early, and let it be resident again from the recomputation on."""
         inside = set(call.ops)
         for storage in self._born(call):
             nbytes, death = self.nbytes[storage], self.deaths[storage]
-            gradients = [*self._own_gradients(call, path, storage)]
+            gradients = [*self._own_gradients(call, region, storage)]
             if self._birth(storage) in kept:
                 edits.held(nbytes, 2 * death, 2 * call.first + 1)
                 continue
@@ -158,13 +157,13 @@ class Levels:
             if self.residence[storage] is not Residence.ALWAYS and self.deaths[storage] <= call.last:
                 edits.held(self.nbytes[storage], 2 * self.deaths[storage], 2 * call.last + 2)
 
-    def _spike(self, call: Call, path: str, again: tuple[int, ...], kept: frozenset[int]) -> int:
+    def _spike(self, call: Call, region: Region, again: tuple[int, ...], kept: frozenset[int]) -> int:
         """Most bytes of the recomputation by itself."""
         ends: dict[int, list[int]] = {}
         runs = set(again)
         for op in again:
             for storage in self.facts.allocated[op]:
-                if not any(self._own_gradients(call, path, storage)):
+                if not any(self._own_gradients(call, region, storage)):
                     last = max([op, *(user for user in self.facts.users[storage] if user in runs)])
                     ends.setdefault(last, []).append(storage)
         level = peak = 0
@@ -179,7 +178,7 @@ class Levels:
         this saves per byte, negated: no other op writes them, nothing random, no views."""
         groups: dict[Kept, set[int]] = {}
         for call in region.calls:
-            for op in self.recomputed(call, region.path, frozenset()):
+            for op in self.recomputed(call, region, frozenset()):
                 if self._is_keepable(op):
                     groups.setdefault(keys[op], set()).add(op)
         found = []
@@ -193,7 +192,8 @@ class Levels:
     def _is_keepable(self, op: int) -> bool:
         facts, call = self.facts, self.graph.calls[self.graph.ops[op].call]
         made = set(facts.allocated[op])
-        if not made or draws_random(call) or only_allocates(call):
+        # Selective checkpoints count runs of an op, and autocast casts parameters anew in a recomputation.
+        if not made or draws_random(call) or only_allocates(call) or call.op == CAST:
             return False
         if {facts.owner[tensor] for tensor in self.graph.ops[op].outputs} != made:
             return False

@@ -11,13 +11,12 @@ import msgspec
 
 from tensortide.errors import PlanError, TensortideError
 from tensortide.graph.model import Graph, Phase
-from tensortide.graph.module_paths import within
 from tensortide.plans.events import play
 from tensortide.plans.instance import Instance, instance
 from tensortide.plans.model import Compute, Lane, Plan
 from tensortide.plans.planned import Planned
 from tensortide.recorder import capture
-from tensortide.recorder.changes import Change, Written
+from tensortide.recorder.changes import Change, NotApplicable, Written
 from tensortide.studies.fit.subject import natural
 from tensortide.studies.planning.planning import recording_of
 from tensortide.studies.torch_file import offload
@@ -160,12 +159,13 @@ class _Making:
             if isinstance(step, Compute):
                 runs[step.op] = runs.get(step.op, 0) + 1
         found: Chosen = {}
-        for region in self.modules.regions():
-            inside = any(within(region.path, path) for path in found)
-            ops = [op for call in region.calls for op in self.levels.recomputed(call, region.path, frozenset())]
+        regions = {region.path: region for region in self.modules.regions() if region.path not in self.banned}
+        for region in regions.values():
+            inside = any(region.overlaps(regions[path]) for path in found)
+            ops = [op for call in region.calls for op in self.levels.recomputed(call, region, frozenset())]
             total = sum(self.durations_ns[op] for op in ops)
             again = sum(self.durations_ns[op] for op in ops if runs.get(op, 0) > 1)
-            if not inside and total and 2 * again > total and region.path and region.path not in self.banned:
+            if not inside and total and 2 * again > total and region.path:
                 found[region.path] = frozenset()
         return found
 
@@ -203,7 +203,8 @@ class _Making:
             region = search.regions[path]
             keys = self.modules.keys(region)
             kept = tuple(sorted({keys[op] for op in chosen[path]}))
-            checkpoints[path] = Checkpoint(region.random, region.updated, kept)
+            ends = (region.members[0], region.members[-1]) if len(region.members) > 1 else ()
+            checkpoints[path] = Checkpoint(region.random, region.updated, kept, ends)
         return Choice(checkpoints, roots=self.modules.roots)
 
     def _captured(self, name: str, chosen: Chosen, search: Search) -> Form:
@@ -223,6 +224,9 @@ class _Making:
             transfers = self._transfers(graph, choice, ops)
             found = steps(self.problem, ops.sequence, transfers, self.asked.links[0].name if self.asked.links else "")
             played = play(self.problem, found)
+        except NotApplicable as error:  # a class of the name Sequential that is not PyTorch's
+            self.banned |= {region.path for region in self.modules.regions() if len(region.members) > 1}
+            return Form(name, reason=str(error))
         except TensortideError as error:
             return Form(name, reason=str(error).partition("\n")[0])
         plan = Plan(self.graph.index.digest, (Lane(self.device, found),))
@@ -234,7 +238,7 @@ class _Making:
         """Ban the modules whose recomputation is not what ran first, with all around them: gradients would be wrong."""
         for path, reason in ops.changed:
             self.changing.setdefault(path, reason)
-            self.banned |= {region.path for region in self.modules.regions() if within(path, region.path)}
+            self.banned |= {region.path for region in self.modules.regions() if region.covers(path)}
         path, reason = ops.changed[0]
         return Form(name, reason=f"{path or 'the model'}: {reason}")
 

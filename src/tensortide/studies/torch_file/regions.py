@@ -10,12 +10,16 @@ from functools import cached_property
 
 from tensortide.graph.effects import draws_random, has_generator
 from tensortide.graph.model import OUTSIDE, Graph, Phase
-from tensortide.graph.module_paths import within
+from tensortide.graph.module_paths import pattern, within
 from tensortide.memory.lifetimes import Residence, residences
 from tensortide.studies.torch_file.choice import Kept
 
 CONTAINERS = ("ModuleList", "ModuleDict")
 """Classes of modules that have no forward pass."""
+CAST = "aten._to_copy.default"
+"""An op of which autocast runs more in a recomputation: its casts of parameters last until a forward pass ends."""
+MOST_IN_ROWS = 32
+"""Most modules of an ``nn.Sequential`` of which all rows are tried; of more, only equal parts."""
 
 
 @dataclass(frozen=True)
@@ -35,17 +39,29 @@ class Call:
 
 @dataclass(frozen=True)
 class Region:
-    """A module that can be checkpointed. ``random``: it draws random numbers; ``updated``: buffers that it updates."""
+    """A module that can be checkpointed, or a row of modules of an ``nn.Sequential``: ``members``, the first to the
+    last. ``random``: it draws random numbers; ``updated``: buffers that it updates. Regions of one ``group`` are alike.
+    """
 
     path: str
     calls: tuple[Call, ...]
     random: bool
     updated: tuple[str, ...]
+    members: tuple[str, ...]
+    group: str
 
     @cached_property
     def ops(self) -> frozenset[int]:
         """Forward ops of all calls."""
         return frozenset(itertools.chain.from_iterable(call.ops for call in self.calls))
+
+    def covers(self, path: str) -> bool:
+        """Tell whether the module at ``path`` is the region, or inside it."""
+        return any(within(path, member) for member in self.members)
+
+    def overlaps(self, other: Region) -> bool:
+        """Tell whether a module is in both."""
+        return any(map(self.covers, other.members)) or any(map(other.covers, self.members))
 
 
 @dataclass(frozen=True)
@@ -94,33 +110,67 @@ class Modules:
 
     @cached_property
     def found(self) -> tuple[Region | Refusal, ...]:
-        """Every module that runs and keeps something for the backward pass, outermost first."""
-        return tuple(filter(None, map(self._region, self.every)))
+        """Every module that runs and keeps something for the backward pass, outermost first; then rows of them that
+        can be checkpointed."""
+        alone = tuple(each for path in self.every if (each := self._region(path, (path,), pattern(path))) is not None)
+        rows = itertools.chain.from_iterable(map(self._rows, self.every))
+        return (*alone, *rows)
 
     def regions(self) -> tuple[Region, ...]:
         """Modules that can be checkpointed."""
         return tuple(each for each in self.found if isinstance(each, Region))
 
-    def _region(self, path: str) -> Region | Refusal | None:
-        """The module at ``path``; None for one that keeps nothing for the backward pass."""
-        calls = [call for ops in self.runs(path) if (call := self._call(path, ops)) is not None]
+    def _rows(self, path: str) -> Iterator[Region]:
+        """Rows of modules of the ``nn.Sequential`` at ``path``: fewer than all, and more than one."""
+        order = self._order(path)
+        for start, end in itertools.combinations(range(len(order) + 1), 2):
+            size, members = end - start, order[start:end]
+            is_part = not start % size  # of a division into equal parts, as long as they go
+            if 1 < size < len(order) and (is_part or len(order) <= MOST_IN_ROWS):
+                name = f"{members[0]} to {members[-1]}"
+                found = self._region(name, members, f"{path}: {size} each" if is_part else name)
+                if isinstance(found, Region):
+                    yield found
+
+    def _order(self, path: str) -> tuple[str, ...]:
+        """Modules of the ``nn.Sequential`` at ``path`` in the order in which they run; empty for another module, or
+        where one runs several times."""
+        if path not in self._sequential:
+            return ()
+        depth = path.count(".") + 2 if path else 1
+        children = [".".join((self.paths[op] or "").split(".")[:depth]) for op in next(self.runs((path,)))]
+        order = tuple(child for child, _ in itertools.groupby(children))
+        return order if len({*order, path}) > len(order) else ()
+
+    @cached_property
+    def _sequential(self) -> frozenset[str]:
+        return frozenset(module.path for module in self.graph.modules if module.type == "Sequential")
+
+    def _region(self, path: str, members: tuple[str, ...], group: str) -> Region | Refusal | None:
+        """The module at ``path``, or a row of them; None for one that keeps nothing for the backward pass."""
+        calls = [call for ops in self.runs(members) if (call := self._call(members, ops)) is not None]
         if not calls:
             return None
-        reason = next((reason for call in calls if (reason := self._against(call) or self._stays(path, call))), "")
+        reason = next((reason for call in calls if (reason := self._against(call) or self._stays(members, call))), "")
         if reason:
             return Refusal(path, reason)
         ops = [op for call in calls for op in call.ops]
         calls_of = [self.graph.calls[self.graph.ops[op].call] for op in ops]
         updated = {self._named[storage] for op in ops for storage in self._given_written(op)}
-        return Region(path, tuple(calls), any(map(draws_random, calls_of)), tuple(sorted(updated)))
+        return Region(path, tuple(calls), any(map(draws_random, calls_of)), tuple(sorted(updated)), members, group)
 
-    def runs(self, path: str) -> Iterator[tuple[int, ...]]:
-        """Its ops, one forward pass after the other: ops of other modules come between, or a start that is known."""
-        inside = (self.paths[op] is not None and within(self.paths[op] or "", path) for op in self.forward)
+    def _inside(self, op: int, members: Sequence[str]) -> bool:
+        path = self.paths[op]
+        return path is not None and any(within(path, member) for member in members)
+
+    def runs(self, members: tuple[str, ...]) -> Iterator[tuple[int, ...]]:
+        """Their ops, one forward pass after the other: ops of other modules come between, or a start that is known."""
+        inside = (self._inside(op, members) for op in self.forward)
+        starts = self.starts.get(members[0], ()) if len(members) == 1 else ()
         for is_inside, group in itertools.groupby(zip(self.forward, inside, strict=True), key=lambda pair: pair[1]):
             if is_inside:
                 ops = [op for op, _ in group]
-                cuts = [place for place, op in enumerate(ops) if place and op in self.starts.get(path, ())]
+                cuts = [place for place, op in enumerate(ops) if place and op in starts]
                 for start, end in itertools.pairwise([0, *cuts, len(ops)]):
                     yield tuple(ops[start:end])
 
@@ -130,23 +180,17 @@ class Modules:
         first = [place for place, name in enumerate(names) if place and name == names[0]]
         return any(len(names) % period == 0 and names[period:] == names[:-period] for period in first)
 
-    def _call(self, path: str, ops: Sequence[int]) -> Call | None:
+    def _call(self, members: Sequence[str], ops: Sequence[int]) -> Call | None:
         graph, facts = self.graph, self.graph.index
         born = {storage for op in ops for storage in facts.allocated[op]}
-        if path in self.starts:  # what it returns is saved by its next forward pass, too
+        if members[0] in self.starts:  # what it returns is saved by its next forward pass, too
             inside = set(ops)
             private = {
                 s for s in born if all(u in inside or graph.ops[u].phase is not Phase.FORWARD for u in facts.users[s])
             }
             born = private or born
         using = sorted({user for storage in born for user in facts.users[storage] if user > ops[-1]})
-        own = [
-            op
-            for op in using
-            if graph.ops[op].phase is Phase.BACKWARD
-            and self.paths[op] is not None
-            and within(self.paths[op] or "", path)
-        ]
+        own = [op for op in using if graph.ops[op].phase is Phase.BACKWARD and self._inside(op, members)]
         return Call(tuple(ops), own[0], own[-1]) if own else None
 
     def keys(self, region: Region) -> dict[int, Kept]:
@@ -171,12 +215,12 @@ class Modules:
         owner = self.graph.index.owner
         return {owner[each.tensor]: each.name for each in self.graph.named if not each.trainable}
 
-    def _stays(self, path: str, call: Call) -> str:
+    def _stays(self, members: Sequence[str], call: Call) -> str:
         """Say that a pinned result waits for the backward pass of the module; empty if none does."""
         for op in call.ops:
             for storage in self.graph.index.allocated[op]:
                 users = self.graph.index.users[storage]
-                if storage in self.pinned and any(u >= call.first and within(self.paths[u] or "", path) for u in users):
+                if storage in self.pinned and any(u >= call.first and self._inside(u, members) for u in users):
                     return "what it saves is pinned (--pin)"
         return ""
 

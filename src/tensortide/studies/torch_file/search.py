@@ -9,7 +9,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from tensortide.graph.module_paths import pattern, within
+from tensortide.graph.module_paths import pattern
 from tensortide.studies.torch_file.levels import Levels, Variant
 from tensortide.studies.torch_file.regions import Modules, Region
 
@@ -55,7 +55,7 @@ class Search:
     ) -> None:
         self.levels, self.modules, self.budget_bytes, self.extra = levels, modules, budget_bytes, extra
         self.regions = {region.path: region for region in regions}
-        self.groups = [group for group in _groups(self.regions) if len(group) > 1]
+        self.groups = [group for group in _groups(regions) if len(group) > 1]
         self._variants: dict[tuple[str, frozenset[int]], Variant] = {}
         self._random = random.Random(0)
 
@@ -113,7 +113,7 @@ class Search:
         chosen: Chosen = {}
         single = sorted(self.regions, key=lambda path: path.count("."))
         for path in (*(path for group in self.groups for path in group), *filter(None, single)):
-            if not any(within(path, other) or within(other, path) for other in chosen):
+            if not any(self.regions[path].overlaps(self.regions[other]) for other in chosen):
                 chosen[path] = frozenset()
         return chosen
 
@@ -130,7 +130,7 @@ class Search:
         """``chosen`` with the modules at ``paths``, without those inside or around them."""
         found = dict(chosen)
         for path in paths:
-            for other in [each for each in found if within(each, path) or within(path, each)]:
+            for other in [each for each in found if self.regions[path].overlaps(self.regions[each])]:
                 del found[other]
             found[path] = frozenset()
         return found
@@ -215,9 +215,9 @@ class Search:
         return [groups[key] for key in sorted(groups)]
 
 
-def _groups(paths: Iterable[str]) -> list[list[str]]:
-    """``paths`` that differ only in their numbers."""
+def _groups(regions: Iterable[Region]) -> list[list[str]]:
+    """Paths of regions that are alike."""
     groups: dict[str, list[str]] = {}
-    for path in paths:
-        groups.setdefault(pattern(path), []).append(path)
+    for region in regions:
+        groups.setdefault(region.group, []).append(region.path)
     return [*groups.values()]

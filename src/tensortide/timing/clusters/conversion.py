@@ -6,6 +6,8 @@ import itertools
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
 
+import msgspec
+
 from tensortide.errors import TensortideError
 from tensortide.timing.clusters.cluster import Channel, Cluster, ClusterDevice, ClusterLink, Wire
 from tensortide.timing.collectives import Nodes
@@ -60,11 +62,19 @@ def cluster_to_nodes(cluster: Cluster) -> Nodes:
                 links = (_between(found, 0, one.target)[0] for one in ways)
                 alike = [(link.bytes_per_s, link.latency_ns) for link in links] == [_figures(one) for one in ways]
                 if alike and _joints(nodes_to_cluster(found)) == given:
-                    return found
+                    return msgspec.structs.replace(found, cluster_name=cluster.name)
+    devices = [cluster.devices[i] for i in cluster.placeable]
+    other = next((each for each in devices if each.row != first.row), None)
+    gpu = next((each for each in devices if each.row.kind == "gpu"), first)
+    how = (
+        "by a switch or PCIe, each two of a node by a link of their own, or some by bridges and others by PCIe, and "
+        "nodes by NICs (docs/machines.md)"
+        if other is None
+        else f"{first.name} is {first.row.name}, {other.name} is {other.row.name}"
+    )
     raise TensortideError(
-        "its devices are not alike, or not joined alike: by a switch or PCIe, each two of a node by a link of their "
-        "own, or some by bridges and others by PCIe, and nodes by NICs (docs/machines.md). place takes any cluster; "
-        f"others take such, or one device, as FILE:{first.name}"
+        f"its devices are not alike, or not joined alike: {how}. place takes any cluster; others take devices that "
+        f"are, or one of them, as FILE:{gpu.name}"
     )
 
 
@@ -77,7 +87,7 @@ def _of_nodes(cluster: Cluster, ways: Sequence[Wire], per: int) -> Iterator[Node
             return
         queues = zip(cluster.wires, cluster.queues, strict=True)
         nic, nics = _as_link("NIC", ways[per - 1]), len({q for one, q in queues if one.source < per <= one.target})
-    shape = (cluster.name, row, per, len(cluster) // per)
+    shape = (row, per, len(cluster) // per)
     if nic is not None and not near:
         yield Nodes(*shape, nic, nic, nics)
     if not near or any(_named(one, "nic") for one in near):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
@@ -12,16 +13,22 @@ from typing import NamedTuple
 import msgspec
 
 from tensortide.errors import TensortideError
-from tensortide.timing.catalogue import Device, named
+from tensortide.timing.catalogue import Device, meant, named
 from tensortide.timing.collectives.sweep import Sweep
-from tensortide.timing.links import Link
+from tensortide.timing.links import SLOWEST, Link
 from tensortide.timing.wiring import WIRINGS
-from tensortide.units import whole
+from tensortide.units import LONGEST, whole
 
 LINK_LATENCY_NS = 1_000
 """A hop between devices of a node, of the bound alone: the order of what each further rank adds to a collective."""
 NIC_LATENCY_NS = 14_000
 """A hop between nodes: what 2 KiB take more between two nodes than within one (Vidur: H100 12 us, A100 16 us)."""
+ALONE = Link("none", Fraction(SLOWEST), 0, "nothing")
+"""The link of a single device, over which nothing moves."""
+PER_NODE = 8
+"""Devices of a node where a number of devices says nothing of nodes."""
+_COUNTS = re.compile(r"(?:([0-9]{1,9})x)?([0-9]{1,9})x(.+)", re.IGNORECASE)
+_NO_COUNT = re.compile(r"[-+]?[\d.,_]+x", re.IGNORECASE)
 
 
 class Nodes(msgspec.Struct, frozen=True):
@@ -36,19 +43,29 @@ class Nodes(msgspec.Struct, frozen=True):
         wiring: the devices that ``link`` joins, by name (``WIRINGS``).
         wired: how many devices of a node are joined, where the wiring says it.
         pcie: joins devices of a node that ``link`` does not join (None: nothing does).
+        cluster_name: of the cluster that has them, if it is no row of the catalogue that says how they are joined.
     """
 
-    name: str
     device: Device
-    devices_per_node: int
-    count: int
-    link: Link
+    devices_per_node: int = 1
+    count: int = 1
+    link: Link = ALONE
     nic: Link | None = None
     nics: int = 1
     sweeps: Mapping[str, Sweep] = {}
     wiring: str = "switched"
     wired: int = 0
     pcie: Link | None = None
+    cluster_name: str = ""
+
+    def __str__(self) -> str:
+        counts = f"{self.count} x " * (self.count > 1) + f"{self.devices_per_node} x " * (self.size > 1)
+        return f"{counts}{self.device.name}" + f" ({self.cluster_name})" * bool(self.cluster_name)
+
+    @property
+    def name(self) -> str:
+        """The name of the cluster, else the numbers and the device."""
+        return self.cluster_name or f"{self.count} x {self.devices_per_node} {self.device.name}"
 
     @property
     def size(self) -> int:
@@ -89,7 +106,7 @@ def _part(link: Link, wiring: str, wired: int, pcie: Link | None, members: tuple
 def nodes_of(
     row: Device | str,
     *,
-    devices_per_node: int = 8,
+    devices_per_node: int = PER_NODE,
     nodes: int = 1,
     link_gbytes_per_s: float | None = None,
     nic_gbytes_per_s: float | None = None,
@@ -99,7 +116,7 @@ def nodes_of(
     """Nodes of a device of the catalogue (or its row). Rates are in 1e9 bytes per second and direction.
 
     Those that are not given come from the catalogue: the links between devices, as they are wired, and one NIC of the
-    typical rate for each device. A link whose rate is given joins any two devices of a node.
+    typical rate for each device. A link whose rate is given joins any two devices of a node; a node of one needs none.
 
     Raises:
         TensortideError: unknown device, counts that are not positive, or a rate that nobody knows.
@@ -114,25 +131,49 @@ def nodes_of(
         whole(count, f"a cluster of {{}} {what}", 1)
     between = link_gbytes_per_s if link_gbytes_per_s is not None else row.intra_link_gbytes_per_s
     network = nic_gbytes_per_s if nic_gbytes_per_s is not None else row.internode_gbytes_per_s
-    if between is None:
+    if between is None and devices_per_node > 1:
         raise unknown_rate(f"the link between devices of {row.name}", DEVICE_LINK)
     if nodes > 1 and network is None:
         raise unknown_rate(f"the NICs of {row.name}", NIC)
-    found = Nodes(
-        f"{nodes} x {devices_per_node} {row.name}",
-        row,
-        devices_per_node,
-        nodes,
-        _link(between, LINK_LATENCY_NS, row.intra_link or "link"),
-        None if network is None else _link(network, NIC_LATENCY_NS, "NIC"),
-        nics,
-        sweeps or {},
-    )
+    nic = None if network is None else _link(network, NIC_LATENCY_NS, "NIC")
+    link = nic or ALONE if between is None else _link(between, LINK_LATENCY_NS, row.intra_link or "link")
+    found = Nodes(row, devices_per_node, nodes, link, nic, nics, sweeps or {})
     if link_gbytes_per_s is None:
         wired = row.wired_devices or 0
         found = msgspec.structs.replace(found, wiring=row.wiring, wired=wired, pcie=_pcie(row))
         found.joining(range(devices_per_node))
     return found
+
+
+def nodes_called(text: str) -> Nodes:
+    """Read ``h200``, ``4xh100-sxm``, ``16xa100-sxm-80gb`` (two nodes of eight) or ``2x4xa100-sxm-80gb`` (nodes first).
+
+    Raises TensortideError for an unknown device or link, for none of them, and for more than a node that fill no whole
+    nodes.
+    """
+    (per, count), name = counts_and_name(text)
+    return nodes_of(meant(name)[0], devices_per_node=per, nodes=count)
+
+
+def counts_and_name(text: str) -> tuple[tuple[int, int], str]:
+    """Devices of a node, nodes, and the name of the device. Raises TensortideError as ``nodes_called`` does."""
+    found = _COUNTS.fullmatch(text.strip())
+    if found is None:
+        if _NO_COUNT.match(text.strip()):
+            shown = text if len(text) <= LONGEST else f"{text[:LONGEST]} ..."
+            raise TensortideError(
+                f"{shown}: the number of devices is a positive whole number of at most 9 digits, as in 4xh100-sxm"
+            )
+        return (1, 1), text
+    count, nodes, name = int(found[2]), int(found[1] or 1), found[3]
+    if not count or not nodes:
+        raise TensortideError(f"{text}: a machine has at least one device")
+    if found[1] is None and count > PER_NODE:
+        nodes, rest = divmod(count, PER_NODE)
+        if rest:
+            raise TensortideError(f"{text}: {count} devices fill no nodes of {PER_NODE}: write NODESxDEVICESx{name}")
+        count = PER_NODE
+    return (count, nodes), name
 
 
 class LinkRates(NamedTuple):
@@ -151,7 +192,7 @@ class LinkRates(NamedTuple):
 
     def spread(self, row: Device, devices: int) -> Nodes:
         """At least so many ``devices``, in nodes as large as the catalogue knows how to wire, 8 at most."""
-        per = min(devices, 8 if self.device_link is not None else largest_node(row))
+        per = min(devices, PER_NODE if self.device_link is not None else largest_node(row))
         return self.nodes_of(row, per, -(-devices // per))
 
 
@@ -162,7 +203,7 @@ OF_CATALOGUE = LinkRates()
 def largest_node(row: Device) -> int:
     """Devices of the largest node that the catalogue knows how to wire, 8 at most."""
     wiring = WIRINGS[row.wiring]
-    return 8 if wiring.part is None or wiring.over_pcie else min(8, row.wired_devices or 8)
+    return PER_NODE if wiring.part is None or wiring.over_pcie else min(PER_NODE, row.wired_devices or PER_NODE)
 
 
 DEVICE_LINK, NIC = "--device-link", "--nic"

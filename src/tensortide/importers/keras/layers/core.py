@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from tensortide.cost.families.einsum import indices
 from tensortide.graph.handles import Handle
 from tensortide.importers.keras.layers.layer import Layer, layer
 from tensortide.importers.shapes import ShapeError
@@ -27,14 +28,10 @@ def einsum_dense(call: Layer) -> Handle:
 
 def einsum(call: Layer, x: Handle, equation: str, output: object) -> Handle:
     """Append a product of ``x`` and a kernel; sizes that ``x`` does not have are those of the output."""
-    left, _, result = equation.replace(" ", "").partition("->")
-    operand, _, kernel = left.partition(",")
-    extra = len(x.shape) - len(operand.replace("...", ""))
-    if "..." in operand:
-        letters = "".join(chr(0x3B1 + i) for i in range(extra))
-        operand, result = operand.replace("...", letters), result.replace("...", letters)
-    elif extra:
-        raise ShapeError(f"its equation {equation!r} does not fit {len(x.shape)} axes")
+    try:
+        (operand, kernel), result = indices(equation, [len(x.shape), None])
+    except ValueError as error:
+        raise ShapeError(f"its equation: {error}") from None
     sizes = dict(zip(operand, x.shape, strict=True))
     given = [output] if isinstance(output, int) else list(output) if isinstance(output, list | tuple) else []
     for letter, size in zip(reversed(result), reversed(given), strict=False):

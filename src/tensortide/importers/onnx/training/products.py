@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+from tensortide.cost.families.einsum import indices
 from tensortide.graph.handles import Handle, Out
 from tensortide.importers.onnx.training.reverse import Back, Rule
-from tensortide.importers.shapes import einsum_terms
 
 
 def _operands(back: Back) -> None:
@@ -86,11 +86,12 @@ def attention(back: Back) -> None:
 
 def einsum(back: Back) -> None:
     """A sum of products: the gradient of each operand is one of the result's gradient and the others."""
-    terms, result = einsum_terms(str(back.attr("equation", "")))
+    ranks = [len(back.input(i).shape) for i in range(len(back.view.op.inputs))]
+    terms, result = indices(str(back.attr("equation", "")), ranks)
     for place, term in enumerate(terms):
         if back.wanted(place):
             others = [i for i in range(len(terms)) if i != place]
-            text = (",".join([result, *(terms[i] for i in others)]) + f"->{term}").replace(".", "...")
+            text = ",".join([result, *(terms[i] for i in others)]) + f"->{term}"
             held = [back.input(i) for i in others]
             back.give(place, back.emit("EinsumGrad", back.dy, *held, out=back.input(place).shape, equation=text))
 

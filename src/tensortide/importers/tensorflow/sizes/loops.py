@@ -9,24 +9,23 @@ by its counter bound it, and what leaves the loop may be as long as something kn
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
 
 from tensortide.expr import Expr, constant, minimum, symbol
-from tensortide.importers.symbols import FAR
 from tensortide.importers.tensorflow.optypes import CARRIERS, ENTERS, EXITS, MERGES, SWITCHES
 from tensortide.importers.tensorflow.program import OUTSIDE, Constant, Loop, Ref
 from tensortide.importers.tensorflow.reading.link import Linked
 from tensortide.importers.tensorflow.shapes.op import State, Tensor
 from tensortide.importers.tensorflow.sizes.unify import Origin, Sizes
+from tensortide.importers.trips import FAR, MIRRORED, Counter, Counting
 
 _THROUGH = SWITCHES | {"Identity", "Cast", "StopGradient"}
-_MIRRORED = {
-    "Less": "Greater", "LessEqual": "GreaterEqual", "Greater": "Less", "GreaterEqual": "LessEqual",
-    "NotEqual": "NotEqual",
+_NAMES = {
+    "Less": "lt", "LessEqual": "le", "Greater": "gt", "GreaterEqual": "ge", "NotEqual": "ne", "LogicalAnd": "and",
+    "Add": "add", "AddV2": "add", "Sub": "sub", **dict.fromkeys((*_THROUGH, "LoopCond"), "same"),
 }  # fmt: skip
-"""Comparisons, and what they are with their sides exchanged."""
+"""Ops as counting knows them."""
 
 WRITES = frozenset({"TensorArrayWriteV3", "TensorListSetItem"})
 _BY_POSITION = WRITES | {"TensorArrayReadV3", "TensorListGetItem"}
@@ -48,19 +47,13 @@ class _Trips:
     bound: bool = False
 
 
-class _Counter(NamedTuple):
-    """A loop variable, or what is a known number more, that starts at a known value and grows by a known step."""
-
-    merge: int
-    start: Expr
-    step: Expr
-
-
 class Counters:
     """The counters of a graph's loops, as far as they follow from the ``tensors`` and the ``state`` known by now."""
 
     def __init__(self, graph: Linked, tensors: list[list[Tensor]], sizes: Sizes, state: State) -> None:
         self.graph, self.tensors, self.sizes, self.state = graph, tensors, sizes, state
+        self._counting = Counting(self._made, self._value, self._carried, constant(0))
+        self._counter = self._counting.counter
         self._forward = self._forward_loops()
         self._alike: dict[object, int] = {}
         self._uses: dict[int, list[int]] = defaultdict(list)
@@ -95,7 +88,7 @@ class Counters:
         """Describe a comparison of a counter with something unknown: two alike are true equally often. None: it is
         none."""
         node = None if ref is None else self.graph.nodes[self.graph.source(ref, {"Identity", "LoopCond"}).node]
-        if node is None or node.type not in _MIRRORED or len(node.inputs) != 2:
+        if node is None or _NAMES.get(node.type) not in MIRRORED or len(node.inputs) != 2:
             return None
         counter = self._counter(node.inputs[0])
         return None if counter is None else (node.type, counter.start, counter.step, self._meant(node.inputs[1]))
@@ -122,7 +115,7 @@ class Counters:
             length, counter = self.state.lengths.get(array), self._counter(self.graph.nodes[i].inputs[1])
             if length is None or counter is None or array in self.state.growing or counter.step != 1:
                 continue
-            if self.graph.frame[counter.merge] == frame:
+            if self.graph.frame[counter.variable.node] == frame:
                 # what is read ahead, under a condition, is not read in the last trip
                 ahead = self._is_conditional(i) and counter.start != 0
                 yield self.sizes.now(length) - counter.start + int(ahead)
@@ -144,7 +137,7 @@ class Counters:
         tensor, counter = self.tensors[i][0], self._counter(self.graph.nodes[i].inputs[0])
         if counter is None:
             return tensor
-        trips = self.trips(self.graph.frame[counter.merge])
+        trips = self.trips(self.graph.frame[counter.variable.node])
         return replace(tensor, values=(self.sizes.now(counter.start + counter.step * trips),))
 
     def written(self, i: int) -> Expr | None:
@@ -157,7 +150,7 @@ class Counters:
             return None if value is None else value + 1
         if not isinstance(counter.step.value, int):
             return None
-        last = counter.step * (self.trips(self.graph.frame[counter.merge]) - 1) if counter.step.value > 0 else 0
+        last = counter.step * (self.trips(self.graph.frame[counter.variable.node]) - 1) if counter.step.value > 0 else 0
         return self.sizes.now(counter.start + last + 1)
 
     def _value(self, ref: Ref) -> Expr | None:
@@ -180,74 +173,50 @@ class Counters:
         parts = [part for part in map(self._value, node.inputs) if part is not None]
         return minimum(*parts) if parts else None
 
-    def _counter(self, ref: Ref) -> _Counter | None:
-        """Return the counter that a tensor is, if it is one, or is a known number more than one."""
-        found = self._shifted(ref)
-        if found is None:
-            return None
-        merge, offset = found
-        node = self.graph.nodes[merge]
-        enters, backs = ([r for r in node.inputs if self.graph.is_back_edge(node, r) is back] for back in (False, True))
-        if len(enters) != 1 or len(backs) != 1 or not self.graph.nodes[backs[0].node].inputs:
-            return None
-        start, step = self._value(enters[0]), self._shifted(self.graph.nodes[backs[0].node].inputs[0])
-        return None if start is None or step is None or step[0] != merge else _Counter(merge, start + offset, step[1])
+    def _made(self, ref: Ref) -> tuple[str, Sequence[Ref]]:
+        node = self.graph.nodes[ref.node]
+        return _NAMES.get(node.type, ""), node.inputs
 
-    def _shifted(self, ref: Ref) -> tuple[int, Expr] | None:
-        """Return the loop variable that a tensor of the body is a known number more than, and that number."""
-        offset = constant(0)
-        while True:
-            number = self.graph.source(ref, _THROUGH).node
-            node = self.graph.nodes[number]
-            if node.type in MERGES:
-                return number, offset
-            if node.type not in ("Add", "AddV2", "Sub") or len(node.inputs) != 2:
-                return None
-            ref, more = node.inputs
-            if node.type != "Sub" and self._value(ref) is not None:
-                ref, more = more, ref
-            by = self._value(more)
-            if by is None:
-                return None
-            offset = offset - by if node.type == "Sub" else offset + by
+    def _carried(self, ref: Ref) -> tuple[Expr | None, Ref] | None:
+        """Return the start of a loop variable, and the value that the next trip reads."""
+        node = self.graph.nodes[ref.node]
+        if node.type not in MERGES:
+            return None
+        enters, backs = ([r for r in node.inputs if self.graph.is_back_edge(node, r) is back] for back in (False, True))
+        following = self.graph.nodes[backs[0].node].inputs if len(backs) == 1 else ()
+        return (self._value(enters[0]), following[0]) if len(enters) == 1 and following else (None, ref)
 
     def _told(self, frame: int) -> _Trips | None:
         condition = None if frame == OUTSIDE else self.graph.frames[frame].condition
         return None if condition is None else self._bounded(condition)
 
-    def _bounded(self, ref: Ref) -> _Trips | None:
+    def _bounded(self, condition: Ref) -> _Trips | None:
         """Count how often a condition is true from the start."""
-        node = self.graph.nodes[ref.node]
-        if node.type in ("Identity", "LoopCond") and node.inputs:
-            return self._bounded(node.inputs[0])
-        if node.type == "LogicalAnd":
-            parts = [self._bounded(part) for part in node.inputs]
-            known = [part for part in parts if part is not None]
-            loose = len(known) < len(parts) or any(part.bound for part in known)
-            return _Trips(minimum(*(part.count for part in known)), loose) if known else None
-        if node.type not in _MIRRORED or len(node.inputs) != 2:
-            return None
-        for kind, (left, right) in ((node.type, node.inputs), (_MIRRORED[node.type], node.inputs[::-1])):
-            counter = self._counter(left)
-            if counter is not None:
-                value = self._value(right)
-                bound = value if value is not None or not kind.startswith("Less") else self._most(right)
-                count = None if bound is None else self._count(kind, counter, self.sizes.now(bound))
-                return None if count is None else _Trips(count, bound=value is None)
+        parts = [self._part(part) for part in self._counting.parts(condition)]
+        known = [part for part in parts if part is not None]
+        loose = len(known) < len(parts) or any(part.bound for part in known)
+        return _Trips(minimum(*(part.count for part in known)), loose) if known else None
+
+    def _part(self, condition: Ref) -> _Trips | None:
+        for kind, counter, other in self._counting.compared(condition):
+            value = self._value(other)
+            bound = value if value is not None or kind not in ("lt", "le") else self._most(other)
+            count = None if bound is None else self._count(kind, counter, self.sizes.now(bound))
+            return None if count is None else _Trips(count, bound=value is None)
         return None
 
-    def _count(self, kind: str, counter: _Counter, bound: Expr) -> Expr | None:
+    def _count(self, kind: str, counter: Counter[Ref], bound: Expr) -> Expr | None:
         """Count the steps of a counter until it is no longer ``kind`` than ``bound``."""
         sizes = self.sizes
         start, step = sizes.now(counter.start), sizes.number(counter.step)
         if not isinstance(step, int) or step == 0 or not sizes.stored(counter.step):
             return None
-        if kind != "NotEqual" and kind.startswith("Less") != (step > 0):
+        if kind != "ne" and (kind in ("lt", "le")) != (step > 0):
             return None
         distance = bound - start if step > 0 else start - bound
-        if kind in ("LessEqual", "GreaterEqual"):
+        if kind in ("le", "ge"):
             distance = distance + 1
-        if kind == "NotEqual" and sizes.stored(distance):  # else the counter passes the bound and goes on
+        if kind == "ne" and sizes.stored(distance):  # else the counter passes the bound and goes on
             apart = sizes.number(distance)
             if apart < 0 or apart % abs(step):
                 return None
@@ -278,9 +247,11 @@ class Counters:
         """Tell whether an Enter starts the counter in the condition of its loop, which counts down."""
         condition = self.graph.frames[self.graph.frame[enter]].condition
         compared = () if condition is None else self.graph.nodes[condition.node].inputs
-        for merge, _ in filter(None, map(self._shifted, compared)):
-            inputs = [ref.node for ref in self.graph.nodes[merge].inputs]
-            steps = [self._shifted(ref) for i in inputs if i != enter for ref in self.graph.nodes[i].inputs[:1]]
-            if enter in inputs and any(step is not None and step[1].value == -1 for step in steps):
+        for merge, _ in filter(None, map(self._counting.shifted, compared)):
+            inputs = [ref.node for ref in self.graph.nodes[merge.node].inputs]
+            steps = [
+                self._counting.shifted(ref) for i in inputs if i != enter for ref in self.graph.nodes[i].inputs[:1]
+            ]
+            if enter in inputs and any(step is not None and step[1] == -1 for step in steps):
                 return True
         return False

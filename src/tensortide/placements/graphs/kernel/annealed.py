@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 import numpy as np
 
 from tensortide import play as player
 from tensortide.compiled import entry_with
 from tensortide.placements import annealing
 from tensortide.placements.annealing.chain import NUMBER, Chain, decide, propose, simulated
+from tensortide.placements.arrays import Ints
 from tensortide.placements.graphs.kernel.ordered import Rules, played
 from tensortide.placements.graphs.kernel.records import Run, Tables
 from tensortide.play.ready import ENDED
 from tensortide.play.tasks import MAKESPAN
-
-if TYPE_CHECKING:
-    from tensortide.memory.lifetimes import Ints
 
 
 @entry_with(annealing, player)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
 
 from tensortide import play as player
 from tensortide.compiled import compiled, entry_with
+from tensortide.placements.arrays import Ints
 from tensortide.placements.graphs.kernel.records import Order, Run, Tables
 from tensortide.placements.graphs.kernel.writer import write
 from tensortide.play.ready import ENDED, play_ready
 from tensortide.play.tasks import MAKESPAN
-
-if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
-
-    from tensortide.memory.lifetimes import Ints
 
 
 class Rules(NamedTuple):

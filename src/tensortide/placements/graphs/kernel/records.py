@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from tensortide.placements.arrays import Ints
 from tensortide.play.rates import Shares
 from tensortide.play.ready import Hosts, Ready
 from tensortide.play.tasks import Tasks
-
-if TYPE_CHECKING:
-    from tensortide.memory.lifetimes import Ints
 
 
 class Exchanges(NamedTuple):

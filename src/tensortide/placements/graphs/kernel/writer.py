@@ -8,16 +8,12 @@ its last reader: who reads a copy is a user of the storage too, and ends after t
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from tensortide.compiled import compiled
+from tensortide.placements.arrays import Ints
 from tensortide.placements.graphs.kernel.buckets import exchange_ns, fill_buckets
 from tensortide.placements.graphs.kernel.records import Draft, Order, Run, Tables
 from tensortide.play.machine_code import add, need
 from tensortide.play.tasks import FREE, MOVE, NOWHERE, RUN
-
-if TYPE_CHECKING:
-    from tensortide.memory.lifetimes import Ints
 
 _AWAITED = -2
 

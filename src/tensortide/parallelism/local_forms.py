@@ -1,18 +1,79 @@
-"""Ops over a sharded table or sharded classes: look-ups, softmax and cross-entropy with rows or classes on many ranks.
+"""Local forms of ops that do not just work on smaller tensors.
 
-Each is taken apart into ops that give exactly the whole op's result: what another rank holds is masked, and statistics
-of each row are combined. Collectives are on one number per row.
+An op over a sharded table or sharded classes (look-ups, softmax, cross-entropy) is taken apart into ops that give
+exactly the whole op's result: what another rank holds is masked, and statistics of each row are combined. Collectives
+are on one number per row. A product that makes a partial sum adds its share of what it adds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tensortide.graph.model import Const, Op, Tensor
-from tensortide.parallelism.draft import Draft, Hole
+from tensortide.graph.model import Call, Const, Op, Tensor
+from tensortide.parallelism.draft import Draft, Hole, replace
+from tensortide.parallelism.local import LocalSizes
 from tensortide.parallelism.partials import all_reduce
+from tensortide.parallelism.rules.products import CONVOLUTIONS
+from tensortide.parallelism.sites import base_name
+
+ADDENDS = {"addmm": "self", "baddbmm": "self", **dict.fromkeys(CONVOLUTIONS, "bias")}
+"""Products that add one of their arguments, which the parts of a sum have only once together."""
+
+
+def over(call: Call, op: Op, tensors: Sequence[Tensor]) -> tuple[int, int] | None:
+    """The tensor with the rows of a table or the classes that an op works over, and their dimension; None for any other
+    op."""
+    name = base_name(call.op)
+    if name == "embedding":
+        return op.inputs[0], 0
+    if name == "embedding_dense_backward":
+        return op.outputs[0], 0
+    if name in ("_log_softmax", "_log_softmax_backward_data"):
+        dim = dict(call.arguments)["dim"]
+        assert isinstance(dim, int)
+        return op.inputs[0], dim
+    if name.startswith("nll_loss"):
+        data = op.inputs[1 if name.endswith("backward") else 0]
+        return data, 1 if len(tensors[data].shape) > 1 else 0
+    return None
+
+
+def local_form(draft: Draft, sizes: LocalSizes, group: str, rank: int, op: Op, partial: bool) -> list[Op] | None:
+    """The ops that ``rank`` executes in the place of ``op``; None if it does the same on smaller tensors. ``partial``:
+    the ranks combine its result."""
+    call, analysis = draft.calls[op.call], sizes.analysis
+    if (where := over(call, op, draft.tensors)) is not None:
+        tensor, dim = where
+        leaves = analysis.axes.leaves([analysis.dims[tensor][dim]])
+        axis = next((axis for axis in leaves if axis in sizes.chosen), None)
+        if axis is None:
+            return None
+        size = sizes.local_size(axis)
+        return Sharded(draft, op, group, rank * size, size).ops(dim)
+    name = base_name(call.op)
+    if not partial or name not in ADDENDS or len(op.inputs) < 3:
+        return None
+    return _shared_bias(draft, op, sizes.ranks) if name in CONVOLUTIONS else _shared_addend(draft, op, sizes.ranks)
+
+
+def _shared_bias(draft: Draft, op: Op, ranks: int) -> list[Op]:
+    """A convolution that adds this rank's share of its bias, so that the sum over ranks has it once."""
+    data, weight, bias = op.inputs
+    share = draft.fresh(bias, draft.tensors[bias].shape)
+    arguments = {"self": Hole(bias), "other": 1 / ranks}
+    return [draft.op("aten.mul.Tensor", arguments, [share], like=op), replace(op, inputs=(data, weight, share))]
+
+
+def _shared_addend(draft: Draft, op: Op, ranks: int) -> list[Op]:
+    """An ``addmm`` that adds this rank's share of what it adds, so that the sum over ranks has it once."""
+    call = draft.calls[op.call]
+    arguments = dict(call.arguments)
+    beta = arguments.pop("beta", 1)
+    given = (*arguments.items(), ("beta", beta / ranks))  # type: ignore[operator]  # a number
+    positional = min(call.positional, len(arguments))
+    return [replace(op, call=draft.call(replace(call, arguments=given, positional=positional)))]
 
 
 @dataclass(slots=True)
@@ -24,6 +85,15 @@ class Sharded:
     group: str
     start: int
     size: int
+
+    def ops(self, dim: int) -> list[Op]:
+        """The ops in the place of ``like``, whose rows or classes are dimension ``dim``."""
+        name = base_name(self.draft.calls[self.like.call].op)
+        if name.startswith("_log_softmax"):
+            return self.log_softmax_backward(dim) if name.endswith("data") else self.log_softmax(dim)
+        if name.startswith("nll_loss"):
+            return self.nll_loss_backward() if name.endswith("backward") else self.nll_loss()
+        return self.embedding() if name == "embedding" else self.embedding_backward()
 
     def make(self, name: str, arguments: Mapping[str, object], out: int, **options: Any) -> Op:
         """An op ``aten.name`` with one output."""

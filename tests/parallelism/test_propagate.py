@@ -1,0 +1,163 @@
+"""Specs that a seed gives to the tensors of an op: those of PyTorch's DTensor; an axis of the mesh in a few lines."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+from torch import nn
+from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
+from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
+from torch.distributed.tensor.debug import CommDebugMode
+
+from tensortide import capture
+from tensortide.errors import DegreesError
+from tensortide.graph import Graph, Role, validate
+from tensortide.parallelism.analysis import analyzed
+from tensortide.parallelism.degrees import SEEDS
+from tensortide.parallelism.divided_step import Coordinates
+from tensortide.parallelism.propagate import Division
+from tensortide.parallelism.rank_step import rank_step
+from tests.parallelism.lockstep import Rank, World, drawn, shard
+from tests.parallelism.rows_axis import RowDegrees
+
+RANKS = 2
+
+
+class Spec(NamedTuple):
+    """A tensor along one axis of the mesh: sharded along ``dims``, replicated if there are none; ``partial`` says how
+    the ranks combine it."""
+
+    dims: tuple[int, ...] = ()
+    partial: str = ""
+
+
+Step = Callable[..., Any]
+OPS: dict[str, tuple[str, Step, tuple[tuple[int, ...], ...]]] = {
+    "mm": ("mm", torch.mm, ((4, 6), (6, 8))),
+    "bmm": ("bmm", torch.bmm, ((2, 4, 6), (2, 6, 8))),
+    "addmm": ("addmm", torch.addmm, ((4, 8), (4, 6), (6, 8))),
+    "sum of two": ("add", torch.add, ((4, 6), (4, 6))),
+    "a vector to each row": ("add", torch.add, ((4, 6), (6,))),
+    "element by element": ("gelu", F.gelu, ((4, 6),)),
+    "transposed": ("t", torch.ops.aten.t, ((4, 6),)),
+    "heads": ("view", lambda x: torch.ops.aten.view(x, (2, 4, 2, 4)), ((2, 4, 8),)),
+    "permuted": ("permute", lambda x: x.permute(2, 0, 1), ((2, 4, 6),)),
+    "sum": ("sum", lambda x: x.sum(1), ((4, 6),)),
+    "mean": ("mean", lambda x: x.mean((0, 2)), ((4, 6, 8),)),
+    "largest": ("amax", lambda x: x.amax(1, keepdim=True), ((4, 6),)),
+    "softmax": ("_softmax", lambda x: x.softmax(-1), ((4, 6, 8),)),
+    "layer norm": ("native_layer_norm", lambda x, w, b: F.layer_norm(x, (6,), w, b), ((4, 8, 6), (6,), (6,))),
+    "joined": ("cat", lambda x, y: torch.cat([x, y], 1), ((4, 6), (4, 8))),
+}
+
+
+@pytest.fixture(scope="module")
+def mesh() -> Iterator[DeviceMesh]:
+    """A mesh of ``RANKS``, of which this process is the first."""
+    from torch.testing._internal.distributed.fake_pg import FakeStore
+
+    dist.init_process_group("fake", rank=0, world_size=RANKS, store=FakeStore())
+    yield init_device_mesh("cpu", (RANKS,))
+    dist.destroy_process_group()
+
+
+def placement(spec: Spec) -> Placement:
+    if spec.partial:
+        return Partial(spec.partial)
+    return Shard(spec.dims[0]) if spec.dims else Replicate()
+
+
+@pytest.mark.parametrize("name", OPS)
+def test_specs_of_an_op_are_those_of_dtensor(name: str, mesh: DeviceMesh) -> None:
+    op_name, function, shapes = OPS[name]
+    given = [torch.randn(shape) for shape in shapes]
+    graph = capture(lambda: lambda: function(*given), real=True)
+    index = next(i for i, op in enumerate(graph) if op.name.startswith(f"aten.{op_name}."))
+    analysis = analyzed(graph)
+    inputs = graph.ops[index].inputs
+    assert [graph.tensors[t].shape for t in inputs] == list(shapes)
+    divided = set()
+    for tensor in inputs:
+        for dim in analysis.dims[tensor]:
+            axis = analysis.axes.leaves([dim])[0]  # the outermost one: shards of DTensor are consecutive
+            division = Division(analysis, frozenset({axis}), RANKS, "mesh")
+            before = [Spec(division.dims(t)) for t in inputs]
+            made_partial, outputs = division.partials(index), graph.ops[index].outputs
+            after = [Spec(division.dims(t), made_partial.get(t, "")) for t in outputs]
+            sharded = [
+                DTensor.from_local(_local(x, spec), mesh, [placement(spec)], run_check=False)
+                for x, spec in zip(given, before, strict=True)
+            ]
+            with CommDebugMode() as moved:
+                made = function(*sharded)
+            if any(analysis.reasons(axis)):
+                changed = made.placements != (placement(after[0]),)
+                assert moved.get_total_counts() or changed, "DTensor divides what has no rule here"
+                continue
+            assert made.placements == (placement(after[0]),)
+            assert not moved.get_total_counts()
+            divided.add(axis)
+    assert divided
+
+
+def _local(whole: torch.Tensor, spec: Spec) -> torch.Tensor:
+    if not spec.dims:
+        return whole
+    part: torch.Tensor = whole.chunk(RANKS, spec.dims[0])[0]
+    return part
+
+
+class Block(nn.Module):
+    """A normalization and two products, of which ranks can share the features between."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm, self.up, self.down = nn.LayerNorm(8), nn.Linear(8, 12), nn.Linear(12, 8)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        made: torch.Tensor = x + self.down(F.gelu(self.up(self.norm(x))))
+        return made
+
+
+@pytest.fixture(scope="module")
+def step() -> Graph:
+    torch.manual_seed(0)
+    return capture(Block(), torch.randn(4, 8), loss="sum", optimizer="adam", real=True)
+
+
+@pytest.mark.parametrize(("parameter", "ranks"), [("up.weight", 2), ("up.weight", 3), ("down.weight", 4)])
+def test_a_new_axis_is_a_seed(step: Graph, parameter: str, ranks: int) -> None:
+    seeds, degrees = (*SEEDS, "tests.parallelism.rows_axis"), RowDegrees(rows=ranks, parameter=parameter)
+    if parameter == "down.weight":
+        with pytest.raises(DegreesError, match=r"rows=4: down.weight is not divided: .*native_layer_norm.* in norm"):
+            rank_step(step, degrees, Coordinates(), seeds=seeds)
+        return
+    values = drawn(step)
+    whole = Rank(step, {storage: (tensor, value.clone()) for storage, (tensor, value) in values.items()})
+    World([whole]).run()
+    steps = [rank_step(step, degrees, Coordinates(tensor=rank), seeds=seeds) for rank in range(ranks)]
+    number = {(e.name, e.role): e.tensor for e in step.named}
+    parts = []
+    for rank, local in enumerate(steps):
+        validate(local.graph)
+        given = {}
+        for entry in local.graph.named:
+            storage = local.graph.tensors[entry.tensor].storage
+            full = values.get(step.tensors[number[entry.name, entry.role]].storage)
+            if local.graph.storages[storage].birth is None and full is not None:
+                (division,) = local.divisions
+                part = shard(full[1].clone(), division.analysis, full[0], division.chosen, rank, ranks)
+                given[storage] = entry.tensor, part
+        parts.append(Rank(local.graph, given))
+    World(parts, {"rows": [range(ranks)]}).run()
+    for rank, (local, made) in enumerate(zip(steps, parts, strict=True)):
+        for entry in local.graph.named:
+            if entry.role is Role.PARAMETER:
+                tensor = number[entry.name, entry.role]
+                want = shard(whole.tensor(tensor), analyzed(step), tensor, local.divisions[0].chosen, rank, ranks)
+                torch.testing.assert_close(made.tensor(entry.tensor), want)

@@ -1,0 +1,91 @@
+"""Recomputation in place of moves: judged plans, never slower than before, the same at every call."""
+
+from __future__ import annotations
+
+import random
+
+import numpy as np
+import pytest
+
+from tensortide.plans.instance import Instance
+from tensortide.plans.transfers.choosing import Choosing
+from tensortide.plans.transfers.decoder import Decoder
+from tensortide.plans.transfers.kernels.arrays import HERE
+from tensortide.plans.transfers.least import least_with_transfers
+from tensortide.plans.transfers.search import Moved, Transfers
+from tensortide.plans.under_budget.tables import Ints
+from tensortide.search_limit import no_look
+from tests.plans.events.judge import assert_judged_alike
+from tests.plans.transfers.drawn import training_step
+
+
+def drawn(seed: int) -> tuple[random.Random, Instance, int]:
+    """A step, and a budget between what an op needs and what all need."""
+    chance = random.Random(seed)
+    step = training_step(chance, links=1 + seed % 2, layers=6)
+    return chance, step, least_with_transfers(step, recorded=True).nbytes + chance.randint(0, 12)
+
+
+def chosen(seed: int) -> tuple[random.Random, Choosing, Ints]:
+    """Choices of a step in recorded order, and one of them."""
+    chance, step, budget = drawn(seed)
+    choosing = Choosing(Decoder(step, no_look, lambda ops: None), np.arange(len(step.ops)), budget)
+    choice = choosing.nothing()
+    for i in range(len(choice)):
+        if chance.random() < 0.6:
+            choosing.choose(choice, i, chance.choice(step.links).name)
+    return chance, choosing, choice
+
+
+def mixed(step: Instance, budget: int) -> tuple[int, Moved] | None:
+    """The time of moves alone, and the plan that recomputes some of them."""
+    search = Transfers(step, budget)
+    search.sequence(range(len(step.ops)), 8, "moves alone")
+    if search.best is None:
+        return None
+    alone = search.best.played.makespan_ns
+    search.mix(20, "mixed")
+    return alone, search.best
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_plan_that_recomputes_is_legal_no_slower_and_the_same_at_every_call(seed: int) -> None:
+    _, step, budget = drawn(seed)
+    found, again = mixed(step, budget), mixed(step, budget)
+    assert (found is None) == (again is None)
+    if found is not None and again is not None:
+        assert found[1].steps == again[1].steps
+        assert found[1].played.makespan_ns <= found[0]
+        assert_judged_alike(step, found[1].steps, found[1].home, budget, found[1].played)
+
+
+def test_recomputation_in_place_of_moves_is_faster_in_total() -> None:
+    found = [mixed(step, budget) for _, step, budget in map(drawn, range(20))]
+    both = [(alone, best.played.makespan_ns) for alone, best in filter(None, found)]
+    assert sum(best for _, best in both) < sum(alone for alone, _ in both)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_what_is_away_at_a_place_is_what_covers_it(seed: int) -> None:
+    _, choosing, choice = chosen(seed)
+    v, nbytes = choosing.v, choosing.decoder.t.nbytes
+    for place, away in enumerate(choosing.away(choice).tolist()):
+        covers = [
+            (v.before[i] < place or place < v.after[i]) if v.wraps[i] else v.before[i] < place < v.after[i]
+            for i in range(len(choice))
+        ]
+        moved = [i for i in range(len(choice)) if covers[i] and choice[i] != HERE]
+        assert away == sum(int(nbytes[v.storage[i]]) for i in moved)
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_a_choice_is_carried_to_its_own_sequence_as_it_is(seed: int) -> None:
+    chance, choosing, choice = chosen(seed)
+    assert (choosing.carried(choosing, choice) == choice).all()
+    sequence = choosing.x.sequence.tolist()
+    for _ in range(3):
+        place = chance.randrange(len(sequence))
+        sequence.insert(place, sequence[chance.randrange(place + 1)])
+    longer = Choosing(choosing.decoder, np.array(sequence, np.int64), choosing.budget)
+    of = {int(longer.v.storage[i]) for i in np.flatnonzero(longer.carried(choosing, choice) != HERE)}
+    assert of <= {int(choosing.v.storage[i]) for i in np.flatnonzero(choice != HERE)}
