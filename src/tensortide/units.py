@@ -20,6 +20,7 @@ LONGEST = 100
 """Characters of a number in a text, at most: Python converts no more than some thousand digits."""
 _MOST = 1 << 62
 """Bytes that counters of 64 bits hold, sums of two as well."""
+_BARE = re.compile(r"[0-9]+(?:_[0-9]+)*(?:e\+?[0-9]+)?", re.IGNORECASE)
 _LEAST_BARE = 1 << 16
 """Sizes of memory below that, without a unit, have lost it."""
 
@@ -134,7 +135,7 @@ def lost_unit(text: str, nbytes: int, *, share: bool = False) -> str:
     bare, lost = text.strip(), 0 < nbytes < _LEAST_BARE
     units = f"{bare}MiB, {bare}GiB or {bare}%" if share and nbytes <= 100 else f"{bare}MiB, or {bare}GiB"
     asked = f"{bare} would be {bare} bytes: {units}? Bytes are written {bare}B"
-    return asked if bare.isdecimal() and lost else ""
+    return asked if _BARE.fullmatch(bare) and lost else ""
 
 
 def whole(number: object, what: str, least: int) -> int:

@@ -15,7 +15,7 @@ from tensortide.plans.remat.choice import decision, policy, source_digest
 from tensortide.plans.remat.policies import POLICIES, Heuristic
 from tensortide.plans.remat.schedule import recorded
 from tensortide.replays.remat import Simulator
-from tensortide.studies.remat.budgets import budgets as parse_budgets
+from tensortide.replays.remat.budgets import budgets as parse_budgets
 from tensortide.studies.remat.designs import conduct, contest
 from tensortide.studies.remat.grid import play_all
 from tensortide.studies.remat.subject import Subject

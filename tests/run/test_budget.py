@@ -177,9 +177,11 @@ def test_limits_are_sizes_shares_of_the_peak_of_a_step_or_what_is_free() -> None
     graph = tensortide.capture(lambda: torch.ones(1000).sum())
     assert Budget("50%", graph=graph, device="cpu").budget_bytes == 4004 // 2
     assert Budget("150%", graph=graph, device="cpu").budget_bytes == 4004 * 3 // 2
+    assert Budget(0.5, graph=graph, device="cpu").budget_bytes == 4004 // 2
+    assert Budget("50%act", graph=graph, device="cpu").budget_bytes == 4 + 4000 // 2  # the sum is none
     with pytest.raises(RunError, match="'50%' is of the peak of a step, and none is given"):
         Budget("50%")
-    with pytest.raises(RunError, match="no number of bytes above 0"):
+    with pytest.raises(RunError, match="'0%' is no budget"):
         Budget("0%", graph=graph)
 
 

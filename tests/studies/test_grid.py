@@ -20,8 +20,8 @@ import pytest
 from tensortide.errors import OutputError, PlanError, PlanFileError
 from tensortide.executors import LOCAL, SERIAL, Where
 from tensortide.plans.remat.schedule import Recording
+from tensortide.replays.remat.budgets import budgets
 from tensortide.studies.finished import FinishedFile
-from tensortide.studies.remat.budgets import budgets
 from tensortide.studies.remat.designs import ablation, conduct, contest
 from tensortide.studies.remat.grid import finished_runs, play_all
 from tensortide.studies.remat.linear import linear_network

@@ -13,7 +13,7 @@ import pytest
 from tensortide.importers.dtrlog.read import read_recording
 from tensortide.plans.remat.policies import policy as policy_of
 from tensortide.replays.remat import Deallocation
-from tensortide.studies.remat.budgets import Budget, budgets
+from tensortide.replays.remat.budgets import Budget, budgets
 from tensortide.studies.remat.designs import banishing, conduct, contest
 from tensortide.studies.remat.grid import play_all
 from tensortide.studies.remat.results import Cell

@@ -22,6 +22,7 @@ from tensortide.plans.legal import moves
 from tensortide.plans.planned import Planned
 from tensortide.recorder.script import Script
 from tensortide.recorder.target import Workload
+from tensortide.replays.remat.budgets import Budget
 from tensortide.studies.planning.g10_comparison import Compared
 from tensortide.studies.planning.request import (
     FrontierRequest,
@@ -32,7 +33,6 @@ from tensortide.studies.planning.request import (
     answer_order,
     with_file,
 )
-from tensortide.studies.remat.budgets import Budget
 from tensortide.studies.torch_file.choice import own_suffix
 from tensortide.targets.command import command, typed
 from tensortide.units import format_bytes

@@ -82,7 +82,7 @@ class Budget:
 
     def __init__(
         self,
-        limit: int | str,
+        limit: float | str,
         policy: str | os.PathLike[str] | Policy | Plan = DEFAULT_POLICY,
         *,
         graph: Graph | str | os.PathLike[str] | None = None,
@@ -307,7 +307,7 @@ class Budget:
 
 
 def budget(
-    limit: int | str,
+    limit: float | str,
     policy: str | os.PathLike[str] | Policy | Plan = DEFAULT_POLICY,
     *,
     graph: Graph | str | os.PathLike[str] | None = None,

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 import enum
 import operator
-import re
 from collections import Counter
-from fractions import Fraction
 from typing import TYPE_CHECKING, Any
 
 import torch
 
-from tensortide.errors import BudgetInfeasible, NotHere, RunError, TensortideError
+from tensortide.errors import BudgetInfeasible, PlanError, RunError
 from tensortide.plans.remat.schedule import recorded, schedule
+from tensortide.replays.remat.budgets import AUTO, one_budget
 from tensortide.replays.remat.simulation import UNLIMITED
 from tensortide.replays.remat.simulator import least_bytes
 from tensortide.run.device import device_of
-from tensortide.timelines import timeline
-from tensortide.units import format_bytes, lost_unit, parse_bytes
+from tensortide.units import format_bytes
 
 if TYPE_CHECKING:
     from tensortide.graph.model import Graph
@@ -26,7 +24,10 @@ if TYPE_CHECKING:
 
 _MARGIN = 0.1
 """Share of the free memory that ``auto`` leaves alone."""
-_GIVE = "give whole bytes, a size such as '8GiB', '60%' of the peak of a captured step, or 'auto'"
+_GIVE = (
+    "give whole bytes, a size such as '8GiB', '60%' of the peak of a captured step, '60%act' of the activations at it, "
+    "or 'auto'"
+)
 
 
 class Unevictable(enum.Enum):
@@ -37,44 +38,47 @@ class Unevictable(enum.Enum):
     LOCKED = "are needed by this very op or by what has to be recomputed for it"
 
 
-def budget_bytes(limit: int | str, device: torch.device, held_bytes: int = 0, graph: Graph | None = None) -> int:
-    """Bytes of ``limit``: a number of bytes, a size, a percentage of the peak of the step ``graph``, as planners take
-    it, or ``auto``: the ``held_bytes`` that tensors have already, and what is free besides, less a margin.
+def budget_bytes(limit: object, device: torch.device, held_bytes: int = 0, graph: Graph | None = None) -> int:
+    """Bytes of ``limit``: a number of bytes, a size, a part of the peak of the step ``graph`` or of the activations at
+    it, as planners take it, or ``auto``: the ``held_bytes`` that tensors have already, and what is free besides, less a
+    margin.
 
-    Raises RunError for anything else, and for a percentage without a ``graph``.
+    Raises RunError for anything else, and for a part without a ``graph``.
     """
-    if not isinstance(limit, str):
-        try:
-            nbytes = operator.index(limit)
-        except TypeError:
-            raise RunError(f"{limit!r} is no budget: {_GIVE}") from None
-        if isinstance(limit, bool) or not 0 < nbytes <= UNLIMITED:
-            raise RunError(f"a budget of {limit} is no number of bytes above 0, and below 2**62")
-        return nbytes
-    text = limit.strip()
-    if text == "auto":
+    if not isinstance(limit, (str, float)):
+        return _whole(limit)
+    text = str(limit).strip()
+    if text == AUTO:
         free, _ = device_of(device).memory()
         if free <= 0:
-            raise RunError(f"no memory of {device} is free: a budget of 'auto' has nothing to give out")
+            raise RunError(f"no memory of {device} is free: a budget of {AUTO!r} has nothing to give out")
         return held_bytes + int(free * (1 - _MARGIN))
-    share = re.fullmatch(r"(\d+(?:\.\d+)?)\s*%", text)
-    if share:
-        if graph is None:
-            raise RunError(
-                f"a budget of {limit!r} is of the peak of a step, and none is given: budget({limit!r}, "
-                "graph=tensortide.capture(step)), or give a size such as '8GiB', or 'auto' for what is free"
-            )
-        peak = timeline(graph, lifetimes="last_use", device=graph.index.main_device).peak_bytes
-        return budget_bytes(int(peak * Fraction(share.group(1)) / 100), device)
     try:
-        nbytes = parse_bytes(text)
-        if problem := lost_unit(text, nbytes, share=True):
-            raise RunError(f"a budget of {problem}")
-        return budget_bytes(nbytes, device)
-    except (NotHere, RunError):
-        raise
-    except TensortideError as error:
-        raise RunError(f"{limit!r} is no budget: {_GIVE}") from error
+        asked = one_budget(text, many="tensortide.frontier")
+    except PlanError as error:
+        lost = str(error).startswith("a budget of")
+        raise RunError(str(error) if lost else f"{limit!r} is no budget: {_GIVE}") from error
+    if asked.nbytes is not None:
+        return _whole(asked.nbytes)
+    if graph is None:
+        raise RunError(
+            f"a budget of {limit!r} is of the peak of a step, and none is given: budget({limit!r}, "
+            "graph=tensortide.capture(step)), or give a size such as '8GiB', or 'auto' for what is free"
+        )
+    try:
+        return _whole(asked.of_step(graph, graph.index.main_device))
+    except PlanError as error:
+        raise RunError(str(error)) from error
+
+
+def _whole(limit: object) -> int:
+    try:
+        nbytes = operator.index(limit)  # type: ignore[arg-type]  # it refuses what is none
+    except TypeError:
+        raise RunError(f"{limit!r} is no budget: {_GIVE}") from None
+    if isinstance(limit, bool) or not 0 < nbytes <= UNLIMITED:
+        raise RunError(f"a budget of {limit} is no number of bytes above 0, and below 2**62")
+    return nbytes
 
 
 def free_bytes(device: str) -> int:

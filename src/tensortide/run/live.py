@@ -72,7 +72,7 @@ def clear_checkpointpool() -> None:
     runtime.alone(fix_all, "clear_checkpointpool")
 
 
-def set_memory_budget(limit: int | str) -> None:
+def set_memory_budget(limit: float | str) -> None:
     """Change the limit of the open budget, and evict at once what is too much; it may be written as for ``budget``.
 
     Raises BudgetInfeasible if what cannot be evicted is more; then the limit stays what it was.

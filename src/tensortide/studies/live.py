@@ -14,10 +14,10 @@ from tensortide.plans.legal import moves
 from tensortide.plans.remat.choice import decision
 from tensortide.plans.remat.policies import DEFAULT_POLICY
 from tensortide.progress import Say, silent
+from tensortide.replays.remat.budgets import Budget as Limit
+from tensortide.replays.remat.budgets import budget_or_auto
 from tensortide.request import Arg, Opt, Request, exclusive
 from tensortide.studies.planning.budget import budget_bytes
-from tensortide.studies.remat.budgets import Budget as Limit
-from tensortide.studies.remat.budgets import budget_or_auto
 from tensortide.targets.opening import opened, settings_of, step_of
 from tensortide.targets.requests import CaptureRequest, Settings
 

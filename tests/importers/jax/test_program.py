@@ -260,7 +260,7 @@ def test_an_endless_loop_ends_the_search() -> None:
         ("ge", -1, -(10**9), 10**9 + 1),
         ("ge", 1, 0, None),  # it ends where the counter wraps around
         ("le", 1, (1 << 31) - 1, None),  # as does this, never
-        ("ne", 1, 10**9, None),
+        ("ne", 1, 10**9, 10**9),
     ],
 )
 @pytest.mark.parametrize("mirrored", [False, True])
@@ -283,10 +283,11 @@ def test_loops_without_a_counter_are_followed_to_the_longest(monkeypatch: pytest
 
     def ends_after(turns: int) -> Trips:
         start = cell(dtype="int32")
-        goes_on = Step("ne", [start, cell(dtype="int32", literal=turns)], [cell(dtype="bool")])
+        scaled = Step("mul", [start, cell(dtype="int32", literal=1)], [cell(dtype="int32")])  # which counts nothing
+        goes_on = Step("ne", [scaled.outputs[0], cell(dtype="int32", literal=turns)], [cell(dtype="bool")])
         more = Step("add", [start, cell(dtype="int32", literal=1)], [cell(dtype="int32")])
         carries = [Carry(cell(dtype="int32", literal=0), start, more.outputs[0], cell(dtype="int32"))]
-        return trip_count([goes_on], goes_on.outputs[0], [more], carries, {})
+        return trip_count([scaled, goes_on], goes_on.outputs[0], [more], carries, {})
 
     assert ends_after(trips.LONGEST - 1) == Trips(trips.LONGEST - 1)
     assert ends_after(trips.LONGEST) == Trips(None, 0, LONG)

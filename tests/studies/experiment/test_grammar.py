@@ -16,9 +16,9 @@ from hypothesis import strategies as st
 
 from scripts.experiment_keys import PAGE, page
 from tensortide.errors import RequestError
+from tensortide.replays.remat.budgets import Budget
 from tensortide.studies.experiment.grammar import Head, experiment_of, read_experiment, trial_of, unfolded
 from tensortide.studies.experiment.trials import NONE, RIVALS, Trial
-from tensortide.studies.remat.budgets import Budget
 from tensortide.timing.durations import beside
 from tests.graphs import path_of
 

@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tensortide.replays.remat.budgets import Budget
 from tensortide.studies.experiment.results import Outcome, Repetition
 from tensortide.studies.experiment.summary import common, interval, lines, told_apart
 from tensortide.studies.experiment.trials import Trial
-from tensortide.studies.remat.budgets import Budget
 
 
 def reached(n: int, rank: int) -> float:

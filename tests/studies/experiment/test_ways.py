@@ -8,11 +8,11 @@ from tensortide.errors import BudgetInfeasible, PlanError, TensortideError
 from tensortide.plans import Compute
 from tensortide.replays import replay
 from tensortide.replays.remat import Simulator
+from tensortide.replays.remat.budgets import Budget
 from tensortide.studies.experiment.captures import requested
 from tensortide.studies.experiment.results import Repetition
 from tensortide.studies.experiment.trials import NONE, RIVALS, Trial
 from tensortide.studies.experiment.ways import Asked, batch_of, in_recorded_order, plan_of, simulated
-from tensortide.studies.remat.budgets import Budget
 from tensortide.targets.recordings import recorded_step
 from tests.graphs import path_of
 

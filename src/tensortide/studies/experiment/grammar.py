@@ -17,9 +17,9 @@ from msgspec import Meta
 from tensortide.errors import RequestError, TensortideError
 from tensortide.file_faults import reading
 from tensortide.python_object import near
+from tensortide.replays.remat.budgets import one_budget
 from tensortide.replays.remat.simulation import UNLIMITED
 from tensortide.studies.experiment.trials import NONE, Trial
-from tensortide.studies.remat.budgets import one_budget
 
 MOST = 10_000
 """Most trials of an experiment."""

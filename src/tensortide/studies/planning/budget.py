@@ -6,15 +6,13 @@ from typing import Literal
 
 from tensortide.errors import PlanError, RequestError, TensortideError
 from tensortide.graph import Graph
-from tensortide.studies.remat.budgets import AUTO, Budget, activation_bytes, budget_or_auto
-from tensortide.timelines import timeline
+from tensortide.replays.remat.budgets import AUTO, Budget, budget_or_auto
 
 
 def budget_bytes(budget: Budget | Literal["auto"], graph: Graph, device: str) -> int:
     """Bytes of a budget; of AUTO those that are free on the device here, less a margin."""
     if isinstance(budget, Budget):
-        peak = timeline(graph, lifetimes="last_use", device=device).peak_bytes
-        return budget.bytes_of(peak, activation_bytes(graph, device) if budget.of_activations else 0)
+        return budget.of_step(graph, device)
     from tensortide.run.limit import free_bytes
 
     try:

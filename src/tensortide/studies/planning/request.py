@@ -19,6 +19,7 @@ from tensortide.plans.model import plan_writer
 from tensortide.progress import UNWATCHED, Search
 from tensortide.recorder.target import Workload
 from tensortide.replays.g10 import chosen
+from tensortide.replays.remat.budgets import MISSING, Budget, budget_or_auto, one_budget
 from tensortide.request import Arg, Opt, Request, Rule, exclusive, needs
 from tensortide.studies.planning.budget import budget_bytes
 from tensortide.studies.planning.frontier import frontier
@@ -27,7 +28,6 @@ from tensortide.studies.planning.pins import pinned
 from tensortide.studies.planning.planning import plan
 from tensortide.studies.planning.policies import compared
 from tensortide.studies.planning.tiers import TiersRequest
-from tensortide.studies.remat.budgets import MISSING, Budget, budget_or_auto, one_budget
 from tensortide.studies.torch_file import Asked, TorchFile, make
 from tensortide.studies.torch_file.choice import own_suffix
 from tensortide.targets.again import capture_again

@@ -10,8 +10,8 @@ from tensortide.compiled import IS_COMPILED
 from tensortide.errors import MissingExtra, PlanError
 from tensortide.plans.remat.choice import policy
 from tensortide.plans.remat.policies import POLICIES, Work
+from tensortide.replays.remat.budgets import Budget, resolved
 from tensortide.replays.remat.simulation import Deallocation
-from tensortide.studies.remat.budgets import Budget, resolved
 from tensortide.studies.remat.grid import Play, play_all, study
 from tensortide.studies.remat.results import Cell, Kind, Study
 from tensortide.studies.remat.subject import Subject

@@ -19,10 +19,10 @@ from tensortide.plans.remat.policies import DEFAULT_POLICY, contenders
 from tensortide.plans.remat.schedule import Recording
 from tensortide.progress import Say, silent
 from tensortide.replays.remat import Deallocation
+from tensortide.replays.remat.budgets import Budget, budgets, resolved
 from tensortide.replays.remat.simulator import AUTO
 from tensortide.request import Arg, Opt, Request
 from tensortide.studies.remat import designs
-from tensortide.studies.remat.budgets import Budget, budgets, resolved
 from tensortide.studies.remat.comparison import Comparison, compare
 from tensortide.studies.remat.contenders import made_up
 from tensortide.studies.remat.designs import Line, conduct

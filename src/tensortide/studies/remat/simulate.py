@@ -15,11 +15,11 @@ from tensortide.plans.remat.choice import policy as find_policy
 from tensortide.plans.remat.policies import DEFAULT_POLICY, contenders
 from tensortide.progress import Say, silent
 from tensortide.replays.remat import Simulator
+from tensortide.replays.remat.budgets import MISSING, Budget, activation_bytes, one_budget
 from tensortide.replays.remat.simulator import AUTO, play, smallest_budget
 from tensortide.request import Arg, Opt, Request
 from tensortide.studies.planning.quick import least_plan, quick_plan
 from tensortide.studies.remat.budgeted import Budgeted, of_plan, of_policy
-from tensortide.studies.remat.budgets import MISSING, Budget, activation_bytes, one_budget
 from tensortide.studies.remat.request import Handling, Limit, PlayedRequest
 from tensortide.targets.requests import TARGET, Top
 

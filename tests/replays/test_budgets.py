@@ -7,11 +7,11 @@ from typing import Any
 import pytest
 
 from tensortide.errors import PlanError, TensortideError
+from tensortide.replays.remat.budgets import Budget, activation_bytes, budgets, one_budget, resolved
 from tensortide.request import Request, option_of
 from tensortide.studies.experiment.grammar import trial_of
 from tensortide.studies.live import RunRequest
 from tensortide.studies.planning.request import PlanRequest
-from tensortide.studies.remat.budgets import Budget, activation_bytes, budgets, one_budget, resolved
 from tensortide.studies.remat.simulate import SimulateRequest
 from tensortide.timelines import timeline
 from tests.graphs import stored
@@ -101,6 +101,7 @@ def read_by_all(text: str) -> list[tuple[float | None, int | None] | str]:
         ("8589934592", (None, 8 << 30)),
         ("2", "a budget of 2 would be 2 bytes: 2MiB, 2GiB or 2%? Bytes are written 2B"),
         ("60", "a budget of 60 would be 60 bytes: 60MiB, 60GiB or 60%? Bytes are written 60B"),
+        ("4e3", "a budget of 4e3 would be 4e3 bytes: 4e3MiB, or 4e3GiB? Bytes are written 4e3B"),
         ("4096", "a budget of 4096 would be 4096 bytes: 4096MiB, or 4096GiB? Bytes are written 4096B"),
         ("60%avt", f"'60%avt' is no budget: {HOW_ONE}"),
     ],

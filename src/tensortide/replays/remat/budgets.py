@@ -54,6 +54,11 @@ class Budget(msgspec.Struct, frozen=True):
             raise PlanError(f"{self.text}: there are no activations at the peak of this step; write a part of the peak")
         return baseline_bytes - activation_bytes + int(activation_bytes * share)
 
+    def of_step(self, graph: Graph, device: str) -> int:
+        """The budget of the step ``graph`` on ``device``, each storage released after its last use."""
+        peak = timeline(graph, lifetimes="last_use", device=device).peak_bytes
+        return self.bytes_of(peak, activation_bytes(graph, device) if self.of_activations else 0)
+
 
 def activation_bytes(graph: Graph, device: str) -> int:
     """Bytes of the activations on ``device`` at the peak of the step, each storage released after its last use."""
@@ -99,11 +104,13 @@ def _part_of_activations(text: str) -> Budget:
 
 
 def _single(text: str) -> tuple[Fraction, bool]:
-    if re.fullmatch(rf"[0-9]{{1,{LONGEST}}}", text) and (nbytes := int(text)) > 1:
-        if problem := lost_unit(text, nbytes, share=True):
-            raise PlanError(f"a budget of {problem}")
-        text = f"{text}B"
-    return _amount(text, text, _HOW_ONE)
+    if re.fullmatch(rf"[0-9]{{1,{LONGEST}}}", text) and int(text) > 1:
+        amount, in_bytes = Fraction(text), True
+    else:
+        amount, in_bytes = _amount(text, text, _HOW_ONE)
+    if in_bytes and (problem := lost_unit(text, int(amount), share=True)):
+        raise PlanError(f"a budget of {problem}")
+    return amount, in_bytes
 
 
 def budget_or_auto(value: str | int, many: str) -> Budget | Literal["auto"]:
