@@ -11,6 +11,7 @@ from torch import nn
 from tensortide import capture
 from tensortide.errors import DegreesError
 from tensortide.examples.decoders import mixtral
+from tensortide.graph import Graph
 from tensortide.parallelism import Degrees, per_rank, product_flops
 from tensortide.parallelism.analysis import analyzed
 from tensortide.parallelism.batch import batch_of
@@ -113,3 +114,26 @@ def test_an_op_that_mixes_the_batch_is_named_with_its_line_and_dimension() -> No
 
     with pytest.raises(DegreesError, match=r"aten\.slice\.Tensor in .*test_batch\.py:\d+.*a view"):
         per_rank(capture(workload, real=True), Degrees(data=2))
+
+
+def test_an_op_that_pairs_samples_is_named() -> None:
+    encoder, x = nn.Linear(6, 4), torch.randn(8, 6)
+
+    def step() -> None:
+        found = encoder(x)
+        nn.functional.cross_entropy(found @ found.t(), torch.arange(8)).backward()
+
+    with pytest.raises(DegreesError, match=r"aten\.mm\.default in .*test_batch\.py:\d+\) pairs every sample"):
+        per_rank(capture(step, real=True), Degrees(data=2))
+
+
+def test_a_gradient_that_is_its_own_transpose_does_not_make_features_a_batch() -> None:
+    def graph(batch: int) -> Graph:
+        model, x = nn.Linear(8, 8), torch.randn(batch, 8)
+        return capture(lambda: model(x).sum().backward(), real=True)
+
+    with pytest.raises(DegreesError, match="its transpose is the same tensor"):
+        per_rank(graph(8), Degrees(data=2))
+    shapes = {tuple(tensor.shape) for tensor in per_rank(graph(16), Degrees(data=2)).graph.tensors}
+    assert (8, 8) in shapes  # the batch of a rank, and the weight as it was
+    assert (4, 8) not in shapes

@@ -278,6 +278,6 @@ def test_rows_that_an_expert_mixes_are_refused(layer: nn.Module, message: str) -
         def forward(self, x: torch.Tensor) -> torch.Tensor:
             return self.experts[0](x) + self.experts[1](x)  # type: ignore[no-any-return]
 
-    step = capture(Pair(), torch.randn(8, HIDDEN), loss="sum", real=True)
+    step = capture(Pair(), torch.randn(12, HIDDEN), loss="sum", real=True)
     with pytest.raises(DegreesError, match=message):
         per_rank(step, Degrees(data=2, expert=2), is_local=True)

@@ -82,9 +82,29 @@ def _tie_views(site: Site) -> bool:
         base = by_storage.get(tensors[out].storage)
         if base is None:
             fresh = True
+        elif (order := _order(site)) is not None:  # strides do not tell apart dimensions that repeat memory
+            pairs = [(site.dims[base][dim], own) for dim, own in zip(order, site.dims[out], strict=True)]
+            for one, own in pairs:
+                if base == out and one != own:
+                    cut_all(site.axes, [one, own], "its transpose is the same tensor, of one element that repeats")
+                elif base != out:
+                    site.axes.tie([one], [own])
         elif base != out:
             tie_view(site.axes, tensors[base], site.dims[base], tensors[out], site.dims[out])
     return fresh
+
+
+def _order(site: Site) -> list[int] | None:
+    """The dimensions of the operand of a transposition in the order of its result; None for other ops."""
+    if site.name not in ("t", "transpose", "permute"):
+        return None
+    order = list(range(site.rank(site.inputs[0])))
+    if site.name == "permute":
+        return [order[dim] for dim in site.arguments["dims"]]
+    one, other = (site.arguments.get(name, dim) for name, dim in (("dim0", 0), ("dim1", -1)))
+    if order:
+        order[one], order[other] = order[other], order[one]
+    return order
 
 
 def _tie_given_views(graph: Graph, axes: Axes, dims: list[list[Axis]], produced: set[int]) -> None:

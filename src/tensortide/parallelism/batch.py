@@ -91,10 +91,25 @@ def batch_part(analysis: Analysis, parts: int, batch: Batch) -> RankStep:
         "elements that values of the batch select cannot be divided", lambda _, index: by_part(graph, index)
     )
     chosen |= counted
+    _require_apart(analysis, chosen)
     sizes = RecordedSizes(analysis, chosen, parts)
     seed = Seed(Division(analysis, frozenset(chosen), parts, GROUP), 0, means=True, adapt=sizes.adapt)
     remarks = (*((_OF_SUM.format(parts),) if sizes.loss_is_sum else ()), *_selected(analysis, parts))
     return RankStep(seed.graph(), (seed.division,), size, size // parts, remarks=remarks)
+
+
+def _require_apart(analysis: Analysis, chosen: set[Axis]) -> None:
+    """Raise DegreesError for an op whose result has ``chosen`` axes twice, such as similarities of all samples: a rank
+    would have one block of the result, and nobody those beside it."""
+    graph = analysis.graph
+    for index, op in enumerate(graph.ops):
+        for tensor in op.outputs:
+            leaves = [leaf for own in analysis.dims[tensor] for leaf in chosen & set(analysis.axes.leaves([own]))]
+            if len(set(leaves)) < len(leaves):
+                raise DegreesError(
+                    f"the batch cannot be divided: {located(graph, index)} pairs every sample with every other, and a "
+                    "rank has its own alone"
+                )
 
 
 def _selected(analysis: Analysis, parts: int) -> tuple[str, ...]:

@@ -57,7 +57,7 @@ class SequenceParts:
 
     @property
     def analysis(self) -> Analysis:
-        """That of the step without them."""
+        """The analysis of the step without stand-ins."""
         return self.division.analysis
 
     def graph(self) -> Graph:

@@ -56,8 +56,7 @@ def budget_bytes(limit: object, device: torch.device, held_bytes: int = 0, graph
     try:
         asked = one_budget(text, many="tensortide.frontier")
     except PlanError as error:
-        lost = str(error).startswith("a budget of")
-        raise RunError(str(error) if lost else f"{limit!r} is no budget: {_GIVE}") from error
+        raise RunError(f"{error}; or {AUTO!r}, what is free") from error
     if asked.nbytes is not None:
         return _whole(asked.nbytes)
     if graph is None:

@@ -54,7 +54,7 @@ def _weight(op: OpView) -> tuple[int, ...]:
 
 
 def _contraction(op: OpView) -> Dimensions:
-    """Of ``jax.dot_general``, as a batch of products. Raises ValueError where nothing is contracted."""
+    """Dimensions of ``jax.dot_general`` as a batch of products. Raises ValueError where nothing is contracted."""
     numbers: Any = op.arguments["dimension_numbers"]
     (summed, summed_right), (batch, batch_right) = numbers
     left, right = (_sizes(tensor) for tensor in op.inputs)
@@ -66,7 +66,7 @@ def _contraction(op: OpView) -> Dimensions:
 
 
 def _general_convolution(op: OpView) -> Dimensions:
-    """Of ``jax.conv_general_dilated``, whose layout stands in its arguments."""
+    """Dimensions of ``jax.conv_general_dilated``, whose layout stands in its arguments."""
     layout: Any = op.arguments["dimension_numbers"]
     groups: Any = op.arguments.get("feature_group_count", 1)
     weight, result = _sizes(op.inputs[1]), _sizes(op.outputs[0])

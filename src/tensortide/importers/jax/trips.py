@@ -89,8 +89,8 @@ def _kept(dtype: str) -> tuple[int, int, Callable[[float], float] | None]:
 
 
 class Trips(NamedTuple):
-    """How often a while loop runs; None if that is not known, for the reason ``why``. ``most``: a bound that one part
-    of its condition sets, 0 if there is none."""
+    """The trips of a while loop; None if they are not known, for the reason ``why``. ``most``: a bound that one part of
+    its condition sets, 0 if there is none."""
 
     trips: int | None
     most: int = 0

@@ -1,4 +1,4 @@
-"""How often a Loop runs: its maximum, what its condition says, or what is given."""
+"""Trips of a Loop: its maximum, the trips that its condition allows, or those that are given."""
 
 from __future__ import annotations
 

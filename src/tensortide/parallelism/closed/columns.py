@@ -63,7 +63,7 @@ def layer_of(step: Step) -> str:
 class Columns(NamedTuple):
     """Float arrays with an entry per step. Flags are 0 or 1; rates are per second, of one device and direction.
 
-    ``most``, ``first`` and ``last`` are layers of a pipeline rank: of the fullest, and at either end;
+    ``most_layers`` are those of the fullest pipeline rank, ``first_layers`` and ``last_layers`` those at either end;
     ``micro_batches`` are those of a data rank; ``bubble`` is that of the schedule, in times of a rank for one of them;
     ``attention`` and ``feedforward`` are elements of a layer (all experts), ``met`` those that a token meets,
     ``routed`` the experts that it is sent to; ``kv_share`` key heads over heads; ``shards`` ranks among which ZeRO
@@ -74,9 +74,9 @@ class Columns(NamedTuple):
     """
 
     layers: Floats
-    most: Floats
-    first: Floats
-    last: Floats
+    most_layers: Floats
+    first_layers: Floats
+    last_layers: Floats
     hidden: Floats
     heads: Floats
     seq: Floats

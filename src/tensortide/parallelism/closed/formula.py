@@ -79,8 +79,8 @@ def parts(one: StepConstants, steps: Columns) -> Parts:
     transfer = transfer_ns(one, steps)
     data = _exchange_ns(one, steps, whole) + between_ns(one, steps)
     head = head_ns(one, steps)
-    slowest_is_last = steps.last * whole + head >= steps.most * whole
-    own = np.where(slowest_is_last, steps.last, steps.most)
+    slowest_is_last = steps.last_layers * whole + head >= steps.most_layers * whole
+    own = np.where(slowest_is_last, steps.last_layers, steps.most_layers)
     filled = (steps.layers - own) * whole + np.where(slowest_is_last, 0.0, head)
     made = Parts(
         compute=m * own * layer.compute,
@@ -111,7 +111,7 @@ def stage_ns(one: StepConstants, steps: Columns) -> tuple[Floats, Floats]:
     """Forward and backward (with recomputation) of the layers of the fullest rank for one micro-batch, without host."""
     whole = _layer(one, steps).busy
     forward = whole / (3 + steps.full)
-    return steps.most * forward, steps.most * (whole - forward)
+    return steps.most_layers * forward, steps.most_layers * (whole - forward)
 
 
 class _Layer(NamedTuple):
@@ -226,8 +226,8 @@ def head_ns(one: StepConstants, steps: Columns) -> Floats:
 def rank_parameters(steps: Columns) -> Floats:
     """Parameters of the rank that has most: its layers, with the word embedding in the first stage and the last."""
     layer = steps.attention + steps.feedforward / steps.expert
-    ends = layer * np.maximum(steps.first, steps.last) + steps.vocab * steps.hidden
-    found: Floats = np.maximum(layer * steps.most, ends) / steps.tensor
+    ends = layer * np.maximum(steps.first_layers, steps.last_layers) + steps.vocab * steps.hidden
+    found: Floats = np.maximum(layer * steps.most_layers, ends) / steps.tensor
     return found
 
 
@@ -246,7 +246,7 @@ def _exchange_ns(one: StepConstants, steps: Columns, layer: Floats) -> Floats:
     groups = np.minimum(steps.tensor, steps.node)
     across = np.minimum(one.nic * steps.nic * steps.node / groups, one.link * steps.link)
     rate = np.where(span <= steps.node, one.link * steps.link, across)
-    own = steps.most
+    own = steps.most_layers
     gathered = np.where(steps.zero > 2, 2 * steps.micro_batches, np.where(steps.zero > 0, 1.0, 0.0))
     scattered = np.where(steps.zero > 1, steps.micro_batches, 1.0)
     passes = np.where(steps.zero > 0, steps.gradient * scattered + steps.element * gathered, 2 * steps.gradient)
@@ -290,5 +290,5 @@ def between_ns(one: StepConstants, steps: Columns) -> Floats:
 def _optimizer_ns(one: StepConstants, steps: Columns) -> Floats:
     shards = np.where(steps.zero > 0, steps.shards, 1.0)
     moving = OPTIMIZER_BYTES * rank_parameters(steps) / shards / (MEMORY_SHARE * steps.memory) * NS
-    found: Floats = moving + one.optimizer_ns * steps.most
+    found: Floats = moving + one.optimizer_ns * steps.most_layers
     return found

@@ -101,7 +101,7 @@ class Mixing:
         return kept
 
     def _waits(self, now: Mixed) -> Ints:
-        """How long each op of a plan waits, and at the end how long transfers go on."""
+        """The nanoseconds that each op of a plan waits, and those that transfers go on after the last."""
         d, sequence = self.decoder, now.choosing.x.sequence
         starts = np.zeros(len(sequence) + 1, np.int64)
         d.spend(len(sequence))

@@ -181,7 +181,7 @@ def _beside(found: Planned) -> Table:
 
 
 def _rank(rival: Rival) -> tuple[bool, bool, int, int]:
-    """Those that fit by time; then those that are too large by peak; then those that are no plans."""
+    """Order rivals: those that fit by time; then those that are too large by peak; then those that are no plans."""
     peak, time_ns = rival.peak_bytes or 0, rival.step_ns or 0
     return bool(rival.reason), rival.step_ns is None, peak if rival.reason else time_ns, time_ns
 
