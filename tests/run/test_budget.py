@@ -181,7 +181,7 @@ def test_limits_are_sizes_shares_of_the_peak_of_a_step_or_what_is_free() -> None
     assert Budget("50%act", graph=graph, device="cpu").budget_bytes == 4 + 4000 // 2  # the sum is none
     with pytest.raises(RunError, match="'50%' is of the peak of a step, and none is given"):
         Budget("50%")
-    with pytest.raises(RunError, match="'0%' is no budget"):
+    with pytest.raises(RunError, match="more than '0%'; or 'auto'"):
         Budget("0%", graph=graph)
 
 
