@@ -6,6 +6,8 @@
 # make test-slow   the slow tests
 # make test-properties   properties alone, on more examples
 # make test-frameworks   tests of importers that need JAX, Keras and TensorFlow, in .venv-frameworks
+# make test-launches   commands of training stacks, installed in .launches; tests/launches/passed.csv has the last time
+#                  that each passed
 # make freeze      record what the program answers in tests/frozen.txt; five minutes
 # make freeze-compare   print what differs from that, and fail if anything does
 # make test-torch VERSION=2.6.0   tests of what depends on PyTorch, on another version of it, in .venv-torch-VERSION
@@ -29,8 +31,8 @@ export MYPY_CACHE_DIR ?= $(or $(XDG_CACHE_HOME),$(HOME)/.cache)/tensortide/mypy
 # may hold what follows from another order of imports.
 TYPES := $(BIN)/mypy -n $(WORKERS) || $(BIN)/mypy --cache-dir=/dev/null
 
-.PHONY: help report quick test test-all test-slow test-properties test-frameworks test-torch freeze freeze-compare \
-    format clean browser kernels
+.PHONY: help report quick test test-all test-slow test-properties test-frameworks test-launches test-torch freeze \
+    freeze-compare format clean browser kernels
 .DELETE_ON_ERROR:
 
 help:
@@ -60,6 +62,9 @@ test-all: test test-properties test-frameworks
 
 test-slow: .venv/.installed-dev browser kernels
 	$(BIN)/$(PYTEST) -m "slow and not frameworks" --durations 20
+
+test-launches: .venv/.installed-dev .launches/.installed
+	$(BIN)/pytest -m launches tests/launches
 
 test-properties: .venv/.installed-dev kernels
 	$(BIN)/$(PYTEST) -m "property and not frameworks"
@@ -124,6 +129,12 @@ clean:
 	@.venv-frameworks/bin/python -c 'import torch' 2>/dev/null || .venv-frameworks/bin/pip install --quiet torch==2.13.0
 	.venv-frameworks/bin/pip install --quiet flax jax keras "onnx>=1.16" onnxruntime optax tensorflow-cpu
 	.venv-frameworks/bin/pip install --quiet -e ".[torch,transformers,remat]" expecttest hypothesis protobuf pytest pytest-xdist
+	@touch $@
+
+# Without their dependencies, all of which are listed: some would bring another build of PyTorch.
+.launches/.installed: tests/launches/requirements.txt | .venv/.created
+	rm -rf .launches/site
+	$(BIN)/pip install --quiet --no-deps --target .launches/site -r $<
 	@touch $@
 
 # Machine code that tests need is compiled before they start: each process would compile it for itself.

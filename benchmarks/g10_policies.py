@@ -21,13 +21,13 @@ from typing import Any, TypeAlias
 import harness
 import msgspec
 
-from tensortide.importers.g10.profile import profile_of
 from tensortide.importers.g10.read import read_trace
+from tensortide.importers.g10.results import profile_of
 from tensortide.plans.events import play
 from tensortide.plans.instance import instance
 from tensortide.plans.model import Plan
 from tensortide.plans.remat.schedule import Recording, recorded
-from tensortide.replays.g10 import POLICIES, G10Outcome, Machine, Trace, trace_of
+from tensortide.replays.g10 import POLICIES, G10Machine, G10Outcome, Trace, trace_of
 from tensortide.replays.g10.machine import GIB
 from tensortide.studies.planning.g10_comparison import OURS, Compared, compare_policies
 
@@ -72,7 +72,7 @@ def replayed(name: str) -> list[dict[str, Any]]:
     told = published(name)
     rows = []
     for policy, row in POLICIES.items():
-        outcome = row.play(trace, Machine(), compat=True)
+        outcome = row.play(trace, G10Machine(), compat=True)
         known = told.get(policy, trace.ideal_ns if policy == "ideal" else None)
         off = None if known is None or outcome.step_ns is None else 100 * (outcome.step_ns / known - 1)
         rows.append(row_of(outcome, trace=name, published=None if known is None else known / 1e9, off=off))
@@ -82,7 +82,7 @@ def replayed(name: str) -> list[dict[str, Any]]:
 def by_memory(name: str, gib: int, limit_s: float) -> list[dict[str, Any]]:
     """Each policy as it is, and ours."""
     recording, trace = step(name)
-    found = compare_policies(recording, trace, Machine(gib * GIB), tuple(POLICIES), time_limit_s=limit_s)
+    found = compare_policies(recording, trace, G10Machine(gib * GIB), tuple(POLICIES), time_limit_s=limit_s)
     return [row_of(one, trace=name, gib=gib, way=_way(found, one)) for one in found.outcomes]
 
 
@@ -103,9 +103,9 @@ def sweep(name: str, gib: int, what: str, values: list[float], limit_s: float) -
     for value in values:
         size = gib * GIB
         if what == "host":
-            machine = Machine(size, host_bytes=int(value * 10**9))
+            machine = G10Machine(size, host_bytes=int(value * 10**9))
         else:
-            machine = Machine(size, wire=32 * 10**9, drive=int(value * 10**9))
+            machine = G10Machine(size, wire=32 * 10**9, drive=int(value * 10**9))
         found = compare_policies(recording, trace, machine, tuple(POLICIES), time_limit_s=limit_s, known=known)
         if found.planned is not None and found.planned.plan is not None:
             known = {f"the plan for {value:g}": found.planned.plan}
@@ -116,7 +116,7 @@ def sweep(name: str, gib: int, what: str, values: list[float], limit_s: float) -
 def errors(name: str, gib: int, limit_s: float) -> list[dict[str, Any]]:
     """Ours with the plan fixed and every duration wrong by a normal error of so many percent."""
     recording, trace = step(name)
-    found = compare_policies(recording, trace, Machine(gib * GIB), (), time_limit_s=limit_s)
+    found = compare_policies(recording, trace, G10Machine(gib * GIB), (), time_limit_s=limit_s)
     rows: Rows = []
     if found.planned is None or found.planned.plan is None:
         return rows

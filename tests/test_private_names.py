@@ -22,7 +22,7 @@ LISTS = ("recorder/torch_compat.py", "run/torch_compat.py", "recorder/compiled.p
 PYTHONS = {
     *("_asdict", "_current_frames", "_fields", "_getframe", "_is_owned", "_lru_cache_wrapper", "_make"),
     "_replace",
-    *("_PyEval_SetProfile", "_setprofileallthreads"),
+    *("_PyEval_SetProfile", "_Unpickler", "_setprofileallthreads"),
 }
 """Names of Python's own."""
 ATTRIBUTES = {**torch_compat.ATTRIBUTES, **for_budgets.ATTRIBUTES}

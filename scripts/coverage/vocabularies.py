@@ -18,6 +18,7 @@ from tensortide.importers.jax.flatten import _SPECIAL as JAX_CONTROL
 from tensortide.importers.keras.layers import LAYERS
 from tensortide.importers.onnx.control import CONTROL
 from tensortide.importers.onnx.shapes.base import SHAPES
+from tensortide.importers.shapes import said
 from tensortide.importers.tflite.convert import CALLING
 from tensortide.importers.tflite.schema import _OPERATORS
 
@@ -136,7 +137,7 @@ TENSORFLOW = Vocabulary("tensorflow", "TensorFlow", "", _of_files, lambda name: 
 VOCABULARIES = (
     Vocabulary(
         "onnx", "ONNX", "onnx", _onnx, _onnx_key,
-        structure=lambda: CONTROL, shaped=lambda name: name in SHAPES,
+        structure=lambda: CONTROL, shaped=lambda name: name in SHAPES or bool(said(f"onnx.{name}")),
     ),
     Vocabulary(
         "tflite", "TensorFlow Lite", "", lambda: _OPERATORS, lambda name: f"tflite::{name}",

@@ -95,11 +95,10 @@ def entry_making_arrays(function: Callable[..., Any]) -> Callable[..., Any]:
     return _compiled(function, counts_references=True)
 
 
-def entry_with(*packages: ModuleType, makes_arrays: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Compile as ``entry``, or as ``entry_making_arrays``, a function that calls compiled ones of other ``packages``,
-    too."""
+def entry_with(*packages: ModuleType) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Compile as ``entry`` a function that calls compiled ones of other ``packages``, too."""
     shared = "".join(_digest(Path(str(package.__file__)).parent, "") for package in packages)
-    return lambda function: _compiled(function, counts_references=makes_arrays, shared=shared)
+    return lambda function: _compiled(function, counts_references=False, shared=shared)
 
 
 def _compiled_into_callers(function: Callable[..., Any], counts_references: bool) -> Callable[..., Any]:

@@ -15,6 +15,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO
 
+from tensortide.errors import TensortideError
+
 MAGIC = b"\x1f\x8b"
 """The first bytes of what gzip has compressed."""
 MOST_RATIO = 200
@@ -47,6 +49,18 @@ def read_gzip(path: str | os.PathLike[str], *, most_bytes: int = MOST_BYTES) -> 
     """
     with Path(path).open("rb") as file:
         return _unpacked(file, most_bytes) if file.peek(2)[:2] == MAGIC else file.read()
+
+
+def contents(
+    path: str | os.PathLike[str], kind: type[TensortideError], *, unpack: bool = True, most_bytes: int = MOST_BYTES
+) -> bytes:
+    """The bytes of the file at ``path``, as ``read_gzip`` has them. Raises an error of ``kind`` where it has none."""
+    try:
+        return read_gzip(path, most_bytes=most_bytes) if unpack else Path(path).read_bytes()
+    except GzipError as error:
+        raise kind(f"{path} {error}") from error
+    except (OSError, ValueError) as error:
+        raise kind(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
 
 
 def unpack_gzip(data: bytes) -> bytes:

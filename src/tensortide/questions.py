@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from tensortide.reports.drawing.request import Drawn
     from tensortide.studies.experiment.runner import Conducted
     from tensortide.studies.fit.results import Fit, FitOnMachines
-    from tensortide.studies.placement.placed import Placed
+    from tensortide.studies.placement.outcome import Placed
     from tensortide.studies.remat.budgeted import Budgeted
     from tensortide.studies.scale.study import Scale
     from tensortide.studies.timing.request import TimedStep

@@ -18,7 +18,8 @@ from tensortide.cli import console
 from tensortide.cli.scripts import with_script
 from tensortide.errors import CaptureError, RequestError, WorkloadError
 from tensortide.graph import Graph
-from tensortide.recorder.script import Script, ScriptOptions
+from tensortide.recorder.script import ScriptOptions
+from tensortide.recorder.script_command import Script
 from tensortide.targets import opening
 from tests.cli.command import called, on_terminal, tensortide
 
@@ -96,6 +97,11 @@ def here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("fit python train.py --lr 3", "fit -- python train.py --lr 3"),
         ("fit --machine t4 python -m pkg.train --lr 3", "fit --machine t4 -- python -m pkg.train --lr 3"),
         ("fit python -u hand.py --x", "fit -- python -u hand.py --x"),
+        (
+            "fit --machine t4 torchrun --nproc_per_node 8 train.py --lr 1",
+            "fit --machine t4 -- torchrun --nproc_per_node 8 train.py --lr 1",
+        ),
+        ("count mpirun -np 4 python train.py -x", "count -- mpirun -np 4 python train.py -x"),
         ("fit train.py --machine t4 --lr 2", "fit --machine t4 -- train.py --lr 2"),
         ("report train.py --json --html=x.html", "report --json --html=x.html -- train.py"),
         ("count train.py --help", "count --help -- train.py"),
@@ -134,18 +140,8 @@ def test_a_forgotten_separator_is_understood(typed: str, meant: str, here: Path)
             "report hand.py --top 3 --gpus 2",
             ["report --top 3 --machine 2 -- P hand.py", "report -- P hand.py --top 3 --gpus 2"],
         ),
-        (
-            "fit --machine t4 torchrun --nproc_per_node 8 train.py --lr 1",
-            ["fit --machine t4 --ranks 8 -- python train.py --lr 1"],
-        ),
-        ("fit torchrun --nnodes=2 --nproc-per-node=4 -m pkg.train", ["fit --ranks 8 -- python -m pkg.train"]),
-        ("fit -- torchrun train.py", ["fit --ranks 1 -- python train.py"]),
-        ("count accelerate launch --num_processes 4 train.py -x", ["count --ranks 4 -- python train.py -x"]),
-        ("count accelerate launch train.py", ["count -- python train.py"]),
-        ("fit deepspeed train.py", ["fit --ranks 8 -- python train.py"]),
-        ("fit mpirun -np 4 python train.py", ["fit --ranks 4 -- python train.py"]),
         ("train.py --lr 1", ["report -- P train.py --lr 1"]),
-        ("torchrun --nproc_per_node 2 train.py", ["report --ranks 2 -- python train.py"]),
+        ("torchrun --nproc_per_node 2 train.py", ["report -- torchrun --nproc_per_node 2 train.py"]),
         ("-- python train.py", ["report -- python train.py"]),
         ("fit --memory 24GiB train.py:main", ["fit --memory 24GiB -- P train.py"]),
         ("fit train.py:main --lr 3 --machine t4", ["fit --machine t4 -- P train.py --lr 3"]),
@@ -235,7 +231,6 @@ def test_a_function_that_trains_in_a_loop_is_noted_and_counted(here: Path) -> No
     "typed",
     [
         "fit train.py:main",
-        "fit --machine t4 torchrun --nproc_per_node 2 train.py --lr 1",
         "fit 'my train.py' --device cuda",
     ],
 )

@@ -112,7 +112,9 @@ def test_a_row_that_is_wrong_says_where(row: Any, error: str) -> None:
 
 @pytest.mark.parametrize("name", ["mm", "", "aten::mm", "onnx::MatMul", "mylib::fine"])
 def test_rows_are_registered_all_or_none(name: str) -> None:
-    with pytest.raises(TensortideError, match=r"rows of ops: .*(not an op name|has a cost rule already)"):
+    with pytest.raises(
+        TensortideError, match=r"rows of ops: .*(not an op name|has a cost rule already|is given twice)"
+    ):
         read_rows({"mylib::fine": {"family": "free"}, f"mylib::fine2 {name}" if name else "": {"family": "free"}})
     assert (registry.find("mylib::fine"), registry.find("mylib::fine2")) == (None, None)
 
@@ -147,7 +149,7 @@ def test_a_file_without_rows_says_so(tmp_path: Path, text: str) -> None:
     file.write_text(text)
     with pytest.raises(TensortideError, match=r"ops\.toml"):
         read_rows(file)
-    with pytest.raises(TensortideError, match=r"absent\.toml.*No such file"):
+    with pytest.raises(TensortideError, match=r"absent\.toml: No such file or directory: name a TOML file"):
         read_rows(tmp_path / "absent.toml")
 
 
@@ -178,3 +180,27 @@ def test_rows_without_elements_cost_nothing(op: str) -> None:
     found = single(op, {"self": tensor(3, 0), "axis": 1, "dim": 1}, tensor(3, 0)).cost
     assert found is not None
     assert (found.elementwise_flops, found.comparisons, found.transcendentals) == (0, 0, 0)
+
+
+def test_a_file_of_rows_that_is_read_again_replaces_what_it_said(tmp_path: Path) -> None:
+    """Also for the sharding rule of an op that was met before its row."""
+    from tensortide.parallelism.rules import rule_of
+
+    assert rule_of("again.mix.default") is None
+    file = tmp_path / "ops.toml"
+    file.write_text('[ops."again::mix again::gone"]\nfamily = "contraction"\nletters = "mk,kn"\n')
+    read_rows(file)
+    assert rule_of("again.mix.default") is not None
+    file.write_text('[ops."again::mix"]\nfamily = "free"\n')
+    read_rows(str(file))
+    found = registry.find("again::mix")
+    assert found is not None
+    assert found.family == "free"
+    assert registry.find("again::gone") is None
+    assert rule_of("again.mix.default") is None
+    with pytest.raises(TensortideError, match="again::mix has a cost rule already"):
+        read_rows({"again::mix": {"family": "move"}})
+    read_rows({"again::one": {"family": "free"}})
+    read_rows({"again::two": {"family": "free"}})
+    read_rows({"again::one": {"family": "move"}})
+    assert [rule.family for name in ("one", "two") if (rule := registry.find(f"again::{name}"))] == ["move", "free"]

@@ -238,7 +238,7 @@ def test_options_of_importers_do_not_go_with_a_workload() -> None:
 def test_a_workload_is_opened_for_a_gpu_and_a_file_is_not(folder: Path) -> None:
     assert tensortide.open("mlp", hyperparameters={"batch": 2}, device="cuda").graph.index.main_device == "cuda:0"
     make("tide", folder / "step.tide")
-    with pytest.raises(WorkloadError, match="device, machine and ranks go with a workload or a script"):
+    with pytest.raises(WorkloadError, match="device, machine, ranks and rank go with a workload or a script"):
         tensortide.open("step.tide", machine="H100-SXM-80GB")
 
 

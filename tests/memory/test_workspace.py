@@ -137,7 +137,38 @@ def _loop(forward: Callable[[], torch.Tensor], *leaves: torch.Tensor) -> Step:
     return step
 
 
+def summed(shape: tuple[int, ...], forward: Callable[[Any, Any], Any]) -> Callable[[], Step]:
+    """The gradient of a sum, one number that is repeated, given to what makes ``forward`` of a tensor."""
+
+    def workload() -> Step:
+        import torch
+
+        x = torch.randn(shape, requires_grad=True)
+
+        def step() -> None:
+            forward(torch.nn.functional, x).sum().backward()
+            x.grad = None
+
+        return step
+
+    return workload
+
+
+IMAGES = (8, 64, 32, 32)
+SUMMED: dict[str, Callable[[], Step]] = {
+    "layer norm": summed((512, 512), lambda f, x: f.layer_norm(x, (512,))),
+    "softmax": summed((512, 512), lambda f, x: f.softmax(x, -1)),
+    "log softmax": summed((512, 512), lambda f, x: f.log_softmax(x, -1)),
+    "gelu": summed((512, 512), lambda f, x: f.gelu(x)),
+    "max pool": summed(IMAGES, lambda f, x: f.max_pool2d(x, 2)),
+    "mean pool": summed(IMAGES, lambda f, x: f.avg_pool2d(x, 2)),
+    "adaptive pool": summed(IMAGES, lambda f, x: f.adaptive_avg_pool2d(x, 16)),
+    "sampled": summed(IMAGES, lambda f, x: f.grid_sample(x, x.new_zeros(8, 32, 32, 2), align_corners=False)),
+    "reflected": summed(IMAGES, lambda f, x: f.pad(x, (1, 1, 1, 1), "reflect")),
+    "replicated": summed(IMAGES, lambda f, x: f.pad(x, (1, 1, 1, 1), "replicate")),
+}
 STEPS: dict[str, Callable[[], Step]] = {
+    **{f"sum of {name}": step for name, step in SUMMED.items()},
     "pointwise": conv((16, 64, 16, 16), 128, 1),
     "same": conv((4, 64, 32, 32), 128, 3, padding=1),
     "strided": conv((4, 64, 32, 32), 128, 3, padding=1, stride=2),
@@ -183,7 +214,7 @@ def test_predicted_and_real_peak_of_single_layers(name: str) -> None:
 
     from tensortide.recorder import capture
 
-    if torch.backends.cpu.get_cpu_capability() not in ("AVX512", "DEFAULT"):
+    if STEPS[name] not in SUMMED.values() and torch.backends.cpu.get_cpu_capability() not in ("AVX512", "DEFAULT"):
         pytest.skip("the blocked layouts are those of AVX-512")
     line = timeline(capture(STEPS[name]))
     step = STEPS[name]()
@@ -236,7 +267,7 @@ def test_the_workspace_is_a_role_of_its_own() -> None:
 
 
 def test_every_rule_is_exercised_above() -> None:
-    assert len(WORKSPACE_RULES) == 13, "add a step to STEPS with each new rule"
+    assert len(WORKSPACE_RULES) == 52, "add a step here, or a kernel to test_dense_operands, with each new rule"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -26,8 +27,15 @@ class Divided:
     ``given`` replaces the drawn values of named tensors.
     """
 
-    def __init__(self, graph: Graph, given: dict[str, torch.Tensor] | None = None, /, **degrees: int) -> None:
-        self.graph, self.degrees = graph, Degrees(**degrees)
+    def __init__(
+        self,
+        graph: Graph,
+        given: dict[str, torch.Tensor] | None = None,
+        degrees: Degrees | None = None,
+        /,
+        **sizes: int,
+    ) -> None:
+        self.graph, self.degrees = graph, degrees or Degrees(**sizes)
         d = self.degrees
         values = drawn(graph)
         for entry in graph.named:
@@ -37,10 +45,11 @@ class Divided:
         before = {(e.name, e.role): self.whole.tensor(e.tensor).clone() for e in graph.named if self.exists(graph, e)}
         World([self.whole]).run()
         self.coordinates = [
-            (s, Coordinates(i, c, t))
+            (s, Coordinates(i, c, t, further=frozenset(zip([name for name, _ in d.further], f, strict=True))))
             for s in range(d.pipeline)
             for i in range(d.data)
             for c in range(d.context)
+            for f in itertools.product(*(range(size) for _, size in d.further))
             for t in range(d.tensor)
         ]
         shared = Shared()
@@ -87,6 +96,7 @@ class Divided:
             "tensor_across": coordinates.tensor // (d.kv_group or 1),
             "context": coordinates.context,
             "expert": replica % d.expert,
+            **dict(coordinates.further),
         }
         for division in self.steps[coordinates].divisions:
             named = division.analysis.graph.named

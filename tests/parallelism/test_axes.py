@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from tensortide.cost import read_rows, registry
 from tensortide.errors import TensortideError
 from tensortide.graph import Call, Graph, Op, Phase, Role, Storage, Tensor
 from tensortide.graph.communication import payload_bytes
@@ -86,13 +87,26 @@ def test_an_uneven_share_of_an_axis_is_rounded_up() -> None:
 
 
 def test_an_op_has_one_rule() -> None:
-    assert rules()["mm"] is not rules()["bmm"]
+    assert rules()["stack"] is not rules()["cat"]
 
     def another(site: Site) -> None:
         del site
 
-    with pytest.raises(TensortideError, match="mm has two sharding rules"):
-        rule("mm")(another)
+    with pytest.raises(TensortideError, match="cat has two sharding rules"):
+        rule("cat")(another)
+
+
+def test_a_users_row_of_a_product_says_its_axes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(registry, "_table", {name: registry.find(name) for name in registry.names()})
+    read_rows({"mylib::mix": {"family": "contraction", "letters": "gmk,gkn", "operands": "x weight"}})
+    tensors = [tensor(*shape, storage=i) for i, shape in enumerate(((4, 6, 8), (4, 8, 10), (10,), (4, 6, 10)))]
+    arguments = tuple((name, TENSOR) for name in ("x", "weight", "bias"))
+    graph = graph_of((Call("mylib.mix.default", arguments, 3), tensors[:3], tensors[3:]))
+    found = analyzed(graph)
+    (x, weight, bias), (out,) = (op_tensors for op_tensors in (graph.ops[0].inputs, graph.ops[0].outputs))
+    leaves = [[found.axes.leaves([axis]) for axis in found.dims[ref]] for ref in (x, weight, bias, out)]
+    assert leaves[3] == [leaves[0][0], leaves[0][1], leaves[1][2]]
+    assert (leaves[1][0], leaves[1][1], leaves[2][0]) == (leaves[0][0], leaves[0][2], leaves[1][2])
 
 
 def test_the_payload_of_a_list_is_that_of_all_its_tensors() -> None:

@@ -1,4 +1,4 @@
-"""Specs that a seed gives to the tensors of an op: those of PyTorch's DTensor; an axis of the mesh in a few lines."""
+"""Specs that a seed gives to the tensors of an op: those of PyTorch's DTensor."""
 
 from __future__ import annotations
 
@@ -9,21 +9,13 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.nn.functional as F
-from torch import nn
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
 from torch.distributed.tensor.debug import CommDebugMode
 
 from tensortide import capture
-from tensortide.errors import DegreesError
-from tensortide.graph import Graph, Role, validate
 from tensortide.parallelism.analysis import analyzed
-from tensortide.parallelism.degrees import SEEDS
-from tensortide.parallelism.divided_step import Coordinates
 from tensortide.parallelism.propagate import Division
-from tensortide.parallelism.rank_step import rank_step
-from tests.parallelism.lockstep import Rank, World, drawn, shard
-from tests.parallelism.rows_axis import RowDegrees
 
 RANKS = 2
 
@@ -110,54 +102,3 @@ def _local(whole: torch.Tensor, spec: Spec) -> torch.Tensor:
         return whole
     part: torch.Tensor = whole.chunk(RANKS, spec.dims[0])[0]
     return part
-
-
-class Block(nn.Module):
-    """A normalization and two products, of which ranks can share the features between."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.norm, self.up, self.down = nn.LayerNorm(8), nn.Linear(8, 12), nn.Linear(12, 8)
-
-    def forward(self, x: torch.Tensor) -> torch.Tensor:
-        made: torch.Tensor = x + self.down(F.gelu(self.up(self.norm(x))))
-        return made
-
-
-@pytest.fixture(scope="module")
-def step() -> Graph:
-    torch.manual_seed(0)
-    return capture(Block(), torch.randn(4, 8), loss="sum", optimizer="adam", real=True)
-
-
-@pytest.mark.parametrize(("parameter", "ranks"), [("up.weight", 2), ("up.weight", 3), ("down.weight", 4)])
-def test_a_new_axis_is_a_seed(step: Graph, parameter: str, ranks: int) -> None:
-    seeds, degrees = (*SEEDS, "tests.parallelism.rows_axis"), RowDegrees(rows=ranks, parameter=parameter)
-    if parameter == "down.weight":
-        with pytest.raises(DegreesError, match=r"rows=4: down.weight is not divided: .*native_layer_norm.* in norm"):
-            rank_step(step, degrees, Coordinates(), seeds=seeds)
-        return
-    values = drawn(step)
-    whole = Rank(step, {storage: (tensor, value.clone()) for storage, (tensor, value) in values.items()})
-    World([whole]).run()
-    steps = [rank_step(step, degrees, Coordinates(tensor=rank), seeds=seeds) for rank in range(ranks)]
-    number = {(e.name, e.role): e.tensor for e in step.named}
-    parts = []
-    for rank, local in enumerate(steps):
-        validate(local.graph)
-        given = {}
-        for entry in local.graph.named:
-            storage = local.graph.tensors[entry.tensor].storage
-            full = values.get(step.tensors[number[entry.name, entry.role]].storage)
-            if local.graph.storages[storage].birth is None and full is not None:
-                (division,) = local.divisions
-                part = shard(full[1].clone(), division.analysis, full[0], division.chosen, rank, ranks)
-                given[storage] = entry.tensor, part
-        parts.append(Rank(local.graph, given))
-    World(parts, {"rows": [range(ranks)]}).run()
-    for rank, (local, made) in enumerate(zip(steps, parts, strict=True)):
-        for entry in local.graph.named:
-            if entry.role is Role.PARAMETER:
-                tensor = number[entry.name, entry.role]
-                want = shard(whole.tensor(tensor), analyzed(step), tensor, local.divisions[0].chosen, rank, ranks)
-                torch.testing.assert_close(made.tensor(entry.tensor), want)

@@ -6,7 +6,6 @@ import itertools
 import random
 from typing import Any
 
-import numpy as np
 import pytest
 
 from tensortide.play import (
@@ -20,7 +19,6 @@ from tensortide.play import (
     Rules,
     TaskList,
     Tasks,
-    machine_code,
     played,
 )
 from tensortide.play.tasks import FAILED, HELD, MAKESPAN, SHORT
@@ -115,26 +113,6 @@ def test_random_tasks_are_played_right() -> None:
 @pytest.mark.slow
 def test_many_random_tasks_are_played_right() -> None:
     assert 1000 < sum(assert_plays_right(seed) for seed in range(1000, 5000)) < 4000
-
-
-@pytest.mark.slow
-def test_machine_code_plays_as_python_does() -> None:
-    from tests.play.compiled_play import play
-
-    for seed, rules in itertools.product(range(40), (Rules(), SHARED, Rules(serial=1))):
-        tasks, lanes, places = drawn(random.Random(seed))
-        if len(tasks.queue_ends) > 2:
-            continue
-        arrays, room = Tasks(*map(ints, tasks)), Places(*map(ints, places))
-        record = machine_code.record(arrays, room, lanes)
-        play(arrays, room, rules, record)
-        found = played(tasks, lanes, places, rules)
-        assert [column.tolist() for column in record[:3]] == [list(column) for column in found[:3]]
-        assert (record.peak.tolist(), record.totals.tolist()) == (found.peak, found.totals)
-
-
-def ints(column: Any) -> Any:
-    return np.array(column, np.int64)
 
 
 def listed(*rows: tuple[Any, ...]) -> Tasks:

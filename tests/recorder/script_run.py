@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from tensortide.executors.forks import prepared
 from tensortide.graph import Graph, load
 from tensortide.recorder.script import ScriptOptions
+from tensortide.recorder.script_launch import place_of
 from tests.recorder.forked_script import run_in
 
 TRAIN = """
@@ -85,14 +86,16 @@ def forked(
 ) -> Ran:
     """Run a script in a fork of a process that has imported what takes seconds, and done nothing else."""
     files = {"graph": "step.tide", "outcome": "outcome.json", "progress": "progress"}
-    places = {**{name: str(folder / file) for name, file in files.items()}, "name": command[0]}
-    child = prepared(run_in, folder, {**places, **asdict(options), "moved": moved}, kind, command)
+    (own := folder / "run").mkdir(exist_ok=True)
+    places = {**{name: str(own / file) for name, file in files.items()}, "name": command[0]}
+    asked = {**asdict(options), "place": place_of(options.ranks, options.rank or 0), "moved": moved}
+    child = prepared(run_in, folder, {**places, **asked}, kind, command)
     child.daemon = False  # it may have workers
     child.start()
     child.join(600)
     child.kill()
     child.join()
-    outcome, graph = folder / "outcome.json", folder / "step.tide"
+    outcome, graph = own / "outcome.json", own / "step.tide"
     assert child.exitcode is not None
     return Ran(
         child.exitcode,

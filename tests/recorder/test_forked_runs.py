@@ -33,6 +33,8 @@ sys.exit(forks(run, *json.load(open(sys.argv[2]))["forks"]))
 class Entry:
     """A script whose runs write their process ID, and how many ran in that process, and sleep."""
 
+    folder = None
+
     def command(self, request: Path) -> list[str]:
         return [sys.executable, "-c", ENTRY, str(script_entry.__file__), str(request)]
 

@@ -59,6 +59,13 @@ def test_nested_tensors_of_the_jagged_layout() -> None:
     assert difference(fake, real) == ""
 
 
+def test_nested_tensors_of_the_jagged_layout_on_a_pretended_gpu() -> None:
+    with warnings.catch_warnings(action="ignore"):
+        there, here = (capture(ragged, device=device) for device in ("cuda", "cpu"))
+    assert there.index.main_device == "cuda:0"
+    assert [op.name for op in there if "mm" in op.name] == [op.name for op in here if "mm" in op.name]
+
+
 def test_nested_tensors_of_the_strided_layout_are_recorded_on_real_tensors() -> None:
     layer = nn.Linear(8, 8)
 

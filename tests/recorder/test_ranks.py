@@ -12,7 +12,7 @@ import torch.distributed as dist
 from torch import nn
 
 from tensortide import capture, timeline
-from tensortide.errors import CaptureError
+from tensortide.errors import CaptureError, WorkloadError
 from tensortide.graph import Graph, Role
 from tensortide.reports.sections import Step
 from tensortide.reports.sections.collectives import of_step
@@ -22,10 +22,15 @@ RANKS, WIDTH, BATCH = 4, 64, 4
 PARAMETERS = (WIDTH * WIDTH + WIDTH) * 2
 
 
+def here() -> str:
+    return "cuda" if torch.cuda.is_available() else "cpu"
+
+
 def training(wrap: Callable[[nn.Sequential], nn.Module]) -> Callable[[], Any]:
     dist.init_process_group("nccl" if torch.cuda.is_available() else "gloo")
-    model = wrap(nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH)))
-    optimizer, x = torch.optim.Adam(model.parameters(), foreach=False), torch.randn(BATCH, WIDTH)
+    model = wrap(nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH)).to(here()))
+    optimizer = torch.optim.Adam(model.parameters(), foreach=False)
+    x = torch.randn(BATCH, WIDTH, device=here())
 
     def step() -> None:
         optimizer.zero_grad()
@@ -51,8 +56,31 @@ def parallel() -> Callable[[], Any]:
     from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
     def wrap(model: nn.Sequential) -> nn.Module:
-        mesh = init_device_mesh("cpu", (dist.get_world_size(),))
+        mesh = init_device_mesh(here(), (dist.get_world_size(),))
         return parallelize_module(model, mesh, {"0": ColwiseParallel(), "2": RowwiseParallel()})
+
+    return training(wrap)
+
+
+def sequence_parallel() -> Callable[[], Any]:
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Shard
+    from torch.distributed.tensor.parallel import (
+        ColwiseParallel,
+        RowwiseParallel,
+        SequenceParallel,
+        parallelize_module,
+    )
+
+    def wrap(model: nn.Sequential) -> nn.Module:
+        mesh = init_device_mesh(here(), (dist.get_world_size(),))
+        normed = nn.Sequential(nn.LayerNorm(WIDTH), *model).to(here())
+        plan = {
+            "0": SequenceParallel(sequence_dim=0),
+            "1": ColwiseParallel(input_layouts=Shard(0)),
+            "3": RowwiseParallel(output_layouts=Shard(0)),
+        }
+        return parallelize_module(normed, mesh, plan)
 
     return training(wrap)
 
@@ -102,7 +130,7 @@ def test_replicas_sum_their_gradients_on_fake_tensors_as_on_real_ones(options: d
     assert timeline(fake).peak_bytes == pytest.approx(timeline(real).peak_bytes, rel=0.002)  # a bias dies an op later
 
 
-@pytest.mark.parametrize("wrap", some_slow([replicated, sharded, parallel], [sharded]))
+@pytest.mark.parametrize("wrap", some_slow([replicated, sharded, parallel, sequence_parallel], [parallel]))
 def test_ranks_on_a_pretended_gpu_move_the_same_bytes(wrap: Callable[[], Callable[[], Any]]) -> None:
     there, here = (capture(wrap, ranks=RANKS, device=device) for device in ("cuda", "cpu"))
     assert payload(there) == payload(here)
@@ -165,5 +193,5 @@ def test_no_group_remains() -> None:
     capture(parallel, ranks=2)
     assert not dist.is_initialized()
     assert "WORLD_SIZE" not in os.environ
-    with pytest.raises(CaptureError, match="not 0"):
+    with pytest.raises(WorkloadError, match="not 0"):
         capture(parallel, ranks=0)

@@ -17,8 +17,8 @@ import tensortide
 from tensortide.errors import NotHere
 from tensortide.graph import Phase
 from tensortide.recorder import script_run
-from tensortide.recorder.script import Script, ScriptOptions, announced, capture_script, find_script
-from tensortide.recorder.script_command import script_text
+from tensortide.recorder.script import ScriptOptions, announced, capture_script
+from tensortide.recorder.script_command import Script, find_script, script_text
 from tests.recorder.script_run import HELPER, LOOP, STEP, TRAIN, forked, loop
 
 
@@ -46,7 +46,7 @@ def test_the_second_step_is_recorded_and_nothing_after_it_runs(folder: Path, wor
 def test_it_tells_how_far_it_is(folder: Path) -> None:
     ran = forked(folder, loop(folder, f"import time; time.sleep(0.7)\n{STEP}"), options=ScriptOptions(step=4))
     assert ran.graph is not None
-    step, ops = map(int, (folder / "progress").read_text().split())
+    step, ops = map(int, (folder / "run/progress").read_text().split())
     assert 2 <= step <= 4
     assert ops <= len(ran.graph)
 
@@ -73,7 +73,7 @@ def test_a_step_on_fake_tensors_is_the_real_one(folder: Path) -> None:
     script = folder / "code" / "train.py"
     script.write_text(script.read_text().replace("num_workers=", "timeout=9 * config.workers, num_workers="))
     real = forked(folder, "code/train.py", "--workers", "2").graph
-    (folder / "step.tide").unlink()
+    (folder / "run/step.tide").unlink()
     fake = forked(folder, "code/train.py", "--workers", "2", options=ScriptOptions(fake=True)).graph
     assert real is not None
     assert fake is not None
@@ -88,7 +88,7 @@ def test_a_script_takes_a_gpu_that_is_pretended(folder: Path) -> None:
     graph = forked(folder, script, options=ScriptOptions(device="cuda")).graph
     assert graph is not None
     assert {storage.device for storage in graph.storages} == {"cuda:0"}
-    (folder / "step.tide").unlink()
+    (folder / "run/step.tide").unlink()
     ran = forked(folder, loop(folder), options=ScriptOptions(machine="H100-SXM-80GB"))
     assert ran.outcome == {"nothing_on_gpu": True}
     for own, advice in (("'--use-cuda'", "by its own option --use-cuda"), ("1", 'as in model.to("cuda")')):

@@ -233,3 +233,36 @@ def test_a_captured_step_of_two_stages_is_one_timeline(name: str) -> None:
         assert all(end <= start for (_, end), (start, _) in itertools.pairwise(spans))
     assert line.makespan_ns >= max(sum(b - a for _, lane, a, b in ops if lane == own) for own in line.lanes[:2])
     assert min(line.peaks_bytes) > 0
+
+
+def sends(times: list[int], place: list[int]) -> tuple[list[int], list[int]]:
+    """What crosses one channel of two devices, in order, as placed steps are simulated and as lanes are played: the
+    first ops make a storage each, which takes 100 ns, and as many others read these."""
+    builder, count = Builder(), len(times)
+    made = [builder.storage(100, Role.ACTIVATION, birth=op, death=op + count + 1) for op in range(count)]
+    for storage in made:
+        builder.op([], [storage])
+    for storage in made:
+        builder.op([storage], [builder.storage(8, Role.ACTIVATION, birth=len(builder.ops))])
+    graph, links = builder.graph(), tuple(ClusterLink(each.source, each.target, 0) for each in both_ways([(0, 1)]))
+    machine = Cluster("shared", cluster(2).devices, links, (Channel(BYTE_PER_NS, False),))
+    every = [[*times, *(5 for _ in times)]] * 2
+    step = step_of(units_of(graph, Grouping("closure")), machine, every, workspace=False)
+    run = Simulator(step).run([*place, *(1 - device for device in place)])
+    line = replay_lanes(graph, plan_of(run), every, machine, workspace=False)
+    simulated = [step.values.values[value].storage for value in run.sent.tolist()]
+    return [made.index(s) for s in simulated], [made.index(s) for s, _, _, _ in by_kind(line, Kind.SEND)]
+
+
+def test_at_one_moment_the_earlier_op_or_the_first_device_sends_first() -> None:
+    """The one rule of placed steps and the one of lanes (docs/architecture.md); nothing else decides between two."""
+    assert sends([10, 10], [1, 0]) == ([0, 1], [1, 0])
+    assert sends([10, 10], [0, 1]) == ([0, 1], [0, 1])
+    assert sends([10, 12], [1, 0]) == ([0, 1], [0, 1])
+    assert sends([12, 10], [1, 0]) == ([1, 0], [1, 0])
+
+
+def test_a_busy_channel_serves_what_was_ready_first_or_the_first_device() -> None:
+    """While the first storage of gpu1 crosses, from 10 to 110, another one is ready at 20, and one of gpu0 at 30."""
+    assert sends([10, 10, 30], [1, 1, 0]) == ([0, 1, 2], [0, 2, 1])
+    assert sends([10, 10, 30], [0, 0, 1]) == ([0, 1, 2], [0, 1, 2])

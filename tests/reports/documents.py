@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from tensortide.reports.base import UnitName
 from tensortide.reports.blocks import Column, Document, Fact, Facts, Note, Section, Table
-from tensortide.reports.pictures import Axis, Curve, Lane, Limit, Mark, Points, Scatter, Series, Spans, Stretch
+from tensortide.reports.pictures import Axis, Curve, Limit, Mark, Points, Scatter, Series, SpanLane, Spans, Stretch
 from tensortide.reports.render.values import UNITS, data_key
 
 TEXT = st.text(st.characters(codec="utf-8"), max_size=30) | st.sampled_from(["a|b", "<b>", "[bold]x", "$x$", "x" * 200])
@@ -115,11 +115,11 @@ def scatter(key: str) -> st.SearchStrategy[Scatter]:
 
 @st.composite
 def spans(draw: st.DrawFn, key: str) -> Spans:
-    def lane() -> Lane:
+    def lane() -> SpanLane:
         count = draw(st.integers(0, 4))
         edges = sorted(draw(st.tuples(*[INTS] * 2 * count)))
         names = draw(st.just(()) | st.tuples(*[TEXT] * count))
-        return Lane(draw(TEXT), tuple(edges[::2]), tuple(edges[1::2]), names, group=draw(TEXT))
+        return SpanLane(draw(TEXT), tuple(edges[::2]), tuple(edges[1::2]), names, group=draw(TEXT))
 
     lanes = tuple(lane() for _ in range(draw(st.integers(0, 4))))
     return Spans(key=key, x_unit=draw(X_UNIT), lanes=lanes, top=draw(st.integers(0, 3)))

@@ -20,7 +20,7 @@ from rich.console import Console
 from tensortide.errors import OutputError
 from tensortide.reports import sections
 from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Note, Section, Table, UnitName
-from tensortide.reports.pictures import Axis, Curve, Lane, Limit, Points, Scatter, Series, Spans, Stretch
+from tensortide.reports.pictures import Axis, Curve, Limit, Points, Scatter, Series, SpanLane, Spans, Stretch
 from tensortide.reports.render import json_objects
 from tensortide.reports.render.chart import span_lines
 from tensortide.reports.render.csv import render_csv, tables
@@ -268,7 +268,7 @@ def test_a_figure_needs_something_to_draw(tmp_path: Path) -> None:
 
 def test_time_begins_at_0_in_the_terminal() -> None:
     for unit, first in (("ns", "0 ns"), ("op", "40")):
-        spans = Spans(key="s", x_unit=unit, lanes=(Lane("one", (40, 70), (60, 80)),))  # type: ignore[arg-type]
+        spans = Spans(key="s", x_unit=unit, lanes=(SpanLane("one", (40, 70), (60, 80)),))  # type: ignore[arg-type]
         drawn, ends = (line.plain for line in span_lines(spans, 44))
         assert ends.strip().startswith(f"{first}  ")
         assert drawn.startswith("one " + " " * 20 if unit == "ns" else "one █")
@@ -284,7 +284,9 @@ def charts(span: int, nbytes: int) -> Document:
         limits=(Limit("budget", 30 * nbytes),),
         shades=(Stretch("recomputed", 3, 9),),
     )
-    spans = Spans(key="spans", x_unit="ns", lanes=(Lane("one", (0,), (40 * span,)), Lane("two", (span,), (3 * span,))))
+    spans = Spans(
+        key="spans", x_unit="ns", lanes=(SpanLane("one", (0,), (40 * span,)), SpanLane("two", (span,), (3 * span,)))
+    )
     points = (Points("mm", (1, 10**3, 10**7), (span, 9 * span, 10**4 * span), "line"),)
     scatter = Scatter(key="scatter", x=Axis("batch", "count", True), y=Axis("time", "ns", True), points=points)
     return of_blocks(curve, spans, scatter)
@@ -327,7 +329,7 @@ def test_ticks_of_bytes_are_round_in_their_own_unit(unit: UnitName, size: int, n
 @pytest.mark.parametrize(("kinds", "legends"), [(("forward", "backward"), 2), (("a", "b"), 1)])
 def test_a_color_of_two_meanings_is_told_panel_by_panel(kinds: tuple[str, str], legends: int) -> None:
     """The lanes' first color is the stack's first: one legend would name it twice, unless both mean the same."""
-    spans = Spans(key="what", x_unit="ns", clock="step", lanes=(Lane("gpu0", (0, 5), (5, 9), ("x", "y"), kinds),))
+    spans = Spans(key="what", x_unit="ns", clock="step", lanes=(SpanLane("gpu0", (0, 5), (5, 9), ("x", "y"), kinds),))
     stack = (Series("a", "a", (1, 2)), Series("b", "b", (1, 2)))
     figure = draw(of_blocks(spans, Curve(key="memory", x=(0, 5, 9), x_unit="ns", clock="step", stack=stack)))
     own = [axis.get_legend() for axis in figure.axes if axis.get_legend() is not None]
@@ -337,7 +339,7 @@ def test_a_color_of_two_meanings_is_told_panel_by_panel(kinds: tuple[str, str], 
 def test_kinds_of_intervals_without_a_colour_of_their_own_take_those_that_no_other_has() -> None:
     kinds = ("backward", "exchange", "forward", "optimizer", "other", "transfer", "update")
     times = range(len(kinds))
-    lane = Lane("gpu0", tuple(times), tuple(time + 1 for time in times), kinds, kinds)
+    lane = SpanLane("gpu0", tuple(times), tuple(time + 1 for time in times), kinds, kinds)
     (axis,) = draw(of_blocks(Spans(key="what", x_unit="ns", lanes=(lane,)))).axes
     drawn: list[Any] = [*axis.get_legend_handles_labels()[0]]
     colors = [tuple(one.get_facecolor()[0]) for one in drawn]

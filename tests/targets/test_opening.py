@@ -8,7 +8,10 @@ from typing import Any
 
 import pytest
 
+from tensortide.cost import count, explain, registry
 from tensortide.errors import Doubtful, RequestError, TensortideError, WorkloadError
+from tensortide.graph import GraphBuilder
+from tensortide.graph.file import save
 from tensortide.importers.door import resolve
 from tensortide.request import options
 from tensortide.targets.again import capture_again
@@ -143,3 +146,30 @@ def test_a_step_that_is_captured_again_repeats_no_warning_of_its_program(tmp_pat
     again, _ = capture_again(found, asked)
     assert again is not None
     assert len(again({}, (), False)) == len(graph)  # a warning is an error in tests
+
+
+ROW = """
+[ops."com.acme::Mix"]
+family = "contraction"
+letters = "*k,kn"
+operands = "x0 x1"
+"""
+
+
+def test_rows_of_a_file_price_ops_that_nobody_knows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    registry.names()
+    monkeypatch.setattr(registry, "_table", dict(registry._table))
+    b = GraphBuilder("mixed")
+    b.output(b.op("com.acme::Mix", b.input("x", (2, 3, 5)), b.parameter("w", (5, 7)), out=(2, 3, 7)))
+    save(b.build(), tmp_path / "mixed.tide")
+    (tmp_path / "ops.toml").write_text(ROW)
+    (tmp_path / "wrong.toml").write_text(ROW.replace("contraction", "contractoin"))
+    target = resolve(tmp_path / "mixed.tide")
+    assert count(opened(target, CaptureRequest()).graph).coverage.missing
+    with pytest.raises(TensortideError, match=r"wrong\.toml: com.acme::Mix: family: there is no 'contractoin'"):
+        opened(target, CaptureRequest(rules=tmp_path / "wrong.toml"))
+    asked = CaptureRequest(rules=tmp_path / "ops.toml")
+    opened(target, asked)
+    graph = opened(target, asked).graph  # a file is read once in a process
+    assert count(graph, strict=True).total.macs == 2 * 3 * 5 * 7
+    assert (explain(graph, 0).rule, explain(graph, 0).family) == ("com::acme::Mix", "contraction")

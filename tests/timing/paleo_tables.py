@@ -59,7 +59,7 @@ def total_pairs(folder: Path, every: int = 1) -> Pairs:
     """Forward, backward and update of whole steps, or of one in so many, with and without overlap."""
     rows = table(folder, "paleo_layers_totals")["totals"][::every]
     for row in rows:
-        share, described = paleo.Platform("share", row["ppp"], 1.0), net(folder, row["net"])
+        share, described = paleo.PaleoPlatform("share", row["ppp"], 1.0), net(folder, row["net"])
         summed, slower = (
             paleo.step(described, row["device"], batch=row["batch"], platform=share, overlap=overlap)
             for overlap in (False, True)
@@ -93,7 +93,7 @@ def case_pairs(folder: Path) -> Pairs:
             workers=[int(row[0]) for row in case["rows"]],
             batch=case["batch"],
             mode=case["scaling"],
-            platform=paleo.Platform("fitted", *case["ppp"]),
+            platform=paleo.PaleoPlatform("fitted", *case["ppp"]),
         )
         yield from _row_pairs(case["rows"], ours)
 

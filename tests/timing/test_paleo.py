@@ -75,7 +75,7 @@ def test_alexnet_takes_the_published_times(alexnet: paleo.Net) -> None:
     assert alexnet.params() == 50_303_912
     found = paleo.step(alexnet, "TITAN_X", platform="ideal")
     assert (found.forward, found.backward, found.update) == pytest.approx((33.162, 89.084, 1.687), abs=5e-4)
-    shared = paleo.step(alexnet, "TITAN_X", platform=paleo.Platform("tf", 0.62, 1.0))
+    shared = paleo.step(alexnet, "TITAN_X", platform=paleo.PaleoPlatform("tf", 0.62, 1.0))
     assert (shared.forward, shared.backward, shared.update) == pytest.approx((53.487, 143.684, 1.687), abs=5e-4)
     other = paleo.step(alexnet, "K20X", platform="ideal")
     assert (other.forward, other.backward, other.update) == pytest.approx((51.252, 138.171, 2.274), abs=5e-4)
@@ -85,7 +85,7 @@ def test_alexnet_scales_as_published(alexnet: paleo.Net) -> None:
     mxnet = paleo.scaling(alexnet, batch=512, platform="mxnet")
     assert mxnet.rows[-1].compute == pytest.approx(1067.1, abs=0.05)
     assert mxnet.speedups("TreeAllReduce")[-1] == pytest.approx(51.89, abs=0.005)
-    strong = paleo.scaling(alexnet, batch=2048, mode="strong", platform=paleo.Platform("own", 0.62, 1.0))
+    strong = paleo.scaling(alexnet, batch=2048, mode="strong", platform=paleo.PaleoPlatform("own", 0.62, 1.0))
     assert [strong.rows[0].compute, strong.rows[-1].compute] == pytest.approx([3365.3, 29.3], abs=0.05)
     assert max(strong.speedups("TreeAllReduce")) == pytest.approx(3.93, abs=0.005)
 
@@ -107,7 +107,7 @@ def hybrid_alexnet(workers: int) -> Describe:
     return {**layers, "fc8": {**tail["fc8"], "parents": ["all7"]}, "softmax": tail["softmax"]}
 
 
-PCIE = {"device": "K20", "network": "pcie2", "platform": paleo.Platform("fitted", 0.46, 0.75)}
+PCIE = {"device": "K20", "network": "pcie2", "platform": paleo.PaleoPlatform("fitted", 0.46, 0.75)}
 
 
 @pytest.mark.parametrize(("workers", "ms", "speedup"), [(2, 425.6, 1.94), (4, 436.5, 3.79), (8, 493.3, 6.71)])
@@ -188,7 +188,7 @@ def test_what_the_table_of_2016_exchanges_is_met_where_cudnn_chose_the_algorithm
 
 
 def test_blocks_and_other_nets_equal_a_simulator_of_the_same_model(published: Path) -> None:
-    share = paleo.Platform("share", 0.9, 1.0)
+    share = paleo.PaleoPlatform("share", 0.9, 1.0)
     tables_of_ops = tables.table(published, "op_times")["ops"]
     assert len(tables_of_ops) == 20
     for key, ops in tables_of_ops.items():
@@ -229,7 +229,7 @@ def test_more_work_or_slower_hardware_never_takes_less(
 ) -> None:
     slow = Device(name="slow", fp32_tflops=1, memory_gbytes_per_s=100, boost_mhz=1000)
     fast = msgspec.structs.replace(slow, fp32_tflops=faster, memory_gbytes_per_s=100 * faster)
-    platform = paleo.Platform("share", share, share)
+    platform = paleo.PaleoPlatform("share", share, share)
     base = paleo.step(alexnet, slow, batch=batch, platform=platform)
     assert paleo.step(alexnet, fast, batch=batch, platform=platform).total <= base.total * (1 + 1e-12)
     assert paleo.step(alexnet, slow, batch=batch + more, platform=platform).total > base.total
@@ -283,7 +283,7 @@ def test_a_device_of_the_catalogue_is_one_of_paleo(alexnet: paleo.Net) -> None:
         ({"platform": "tensorflo"}, "Near names: tensorflow."),
         ({"device": Device(name="mine", memory_gbytes_per_s=1)}, "mine has no fp32_tflops, which layers are timed by"),
         ({"device": Device(name="mine", fp32_tflops=1, memory_gbytes_per_s=1)}, "mine has no boost_mhz"),
-        ({"platform": paleo.Platform("mine", 0, 1)}, "every share of a platform must be above zero"),
+        ({"platform": paleo.PaleoPlatform("mine", 0, 1)}, "every share of a platform must be above zero"),
         ({"workers": [0]}, "a step of 0 workers: it needs a whole number, at least 1"),
         ({"workers": [1.5]}, "a step of 1.5 workers: it needs a whole number, at least 1"),
         ({"batch": 0}, "a batch of 0 has no rows"),

@@ -57,7 +57,7 @@ def search(asked: PlaceRequest, drawing: PictureRequest, files: Files, out: Outp
     fits, as is proved or as all were tried, or if a run is not what the Plan and one process have; with 4 if none was
     found that fits and another one may. Ctrl-C ends the search and shows the best so far.
     """
-    from tensortide.reports.sections.placed_step import PICTURES, document, picture
+    from tensortide.reports.drawing import picture_of
 
     if drawing.draw is not None and is_workload(Path(asked.target)):
         raise RequestError(f"--draw draws networks and steps: {asked.target} is a workload")
@@ -67,12 +67,10 @@ def search(asked: PlaceRequest, drawing: PictureRequest, files: Files, out: Outp
         if placed.runs:
             end_requests()
             placed.run()
-    made = document(placed)
-    drawn = [] if drawing.draw is None else [write_picture(drawing.draw, picture(placed))]
-    table, keys = ("runs", ()) if placed.is_net else ("units", PICTURES)
-    if placed.is_workload:
-        table, keys = "devices", ()
-    show(made, out, wrote=[*placed.wrote, *drawn, *files.write(made, table=table, keys=keys)])
+    made = placed.document()
+    drawn = [] if drawing.draw is None else [write_picture(drawing.draw, picture_of(placed))]
+    wrote = files.write(made, table=placed.TABLE, keys=placed.PICTURES)
+    show(made, out, wrote=[*placed.wrote, *drawn, *wrote])
     for interrupt in interrupts:
         raise interrupt
     placed.raise_errors()

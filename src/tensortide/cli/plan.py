@@ -20,7 +20,7 @@ from tensortide.importers.door import resolve
 from tensortide.plans import save_plan
 from tensortide.plans.legal import moves
 from tensortide.plans.planned import Planned
-from tensortide.recorder.script import Script
+from tensortide.recorder.script_command import Script
 from tensortide.recorder.target import Workload
 from tensortide.replays.remat.budgets import Budget
 from tensortide.studies.planning.g10_comparison import Compared

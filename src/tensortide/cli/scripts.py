@@ -67,12 +67,10 @@ def with_script(typed: Sequence[str]) -> list[str]:
         if not own:
             raise RequestError(f"a verb is missing. Write\n  {_shown(['report'], command or ['train.py'])}")
         verb = _verb(own)
-        _refuse_launcher(own, command, verb)
         if verb is not None:
             _check_verb(own, command, verb)
         return [*own, "--", script_text(command)]
     if own and _begins(own[0]):
-        _refuse_launcher(["report"], own, _verb(["report"]))
         raise RequestError(
             f"{own[0]} stands where a verb belongs. Write\n  {_shown(['report'], _with_interpreter(own))}"
         )
@@ -110,15 +108,13 @@ def _understood(own: list[str], verb: _TypedVerb) -> list[str]:
     """``own`` with the ``--`` that is forgotten, if one is."""
     from tensortide.cli.verb import HELP_FLAGS
     from tensortide.importers.door import recognize
-    from tensortide.recorder.script import find_script
-    from tensortide.recorder.script_command import script_text
+    from tensortide.recorder.script_command import find_script, script_text
 
     place = _place(own, verb)
     if place is None:
         _check_function(own, verb)
         return own
     before, command = own[:place], own[place:]
-    _refuse_launcher(before, command, verb)
     if command[0].endswith(".py"):
         # a file that is missing is the error of what reads targets
         if not Path(command[0]).is_file() or recognize(Path(command[0])) is not None:
@@ -221,8 +217,7 @@ def _check_verb(own: Sequence[str], command: Sequence[str], verb: _TypedVerb) ->
 
 def _check_single(own: Sequence[str], verb: _TypedVerb) -> None:
     """Raise RequestError for a script among several targets: the commands for it."""
-    from tensortide.recorder.script import find_script
-    from tensortide.recorder.script_command import script_text
+    from tensortide.recorder.script_command import find_script, script_text
 
     words, left, scripts = list(own[len(verb.words) :]), list[str](), list[list[str]]()
     others = 0
@@ -248,8 +243,7 @@ def _check_single(own: Sequence[str], verb: _TypedVerb) -> None:
 
 def _captured_first(own: Sequence[str], scripts: Sequence[Sequence[str]], verb: _TypedVerb) -> str:
     """The commands for scripts among several targets, for each of which ``own`` has an empty word."""
-    from tensortide.recorder.script import find_script
-    from tensortide.recorder.script_command import script_text
+    from tensortide.recorder.script_command import find_script, script_text
     from tensortide.request import options
     from tensortide.targets.requests import CaptureRequest
 
@@ -270,18 +264,6 @@ def _captured_first(own: Sequence[str], scripts: Sequence[Sequence[str]], verb: 
         said.append(_shown(["capture", "-o", file, *capture], _with_interpreter(command)))
     what = f"a script stands among several targets of {' '.join(verb.words)}: save its step to a file first"
     return "\n  ".join([what, *said, _shown(left, None)])
-
-
-def _refuse_launcher(own: list[str], command: list[str], verb: _TypedVerb | None) -> None:
-    """Raise RequestError for a command that starts a script in other processes: the command that runs it in one."""
-    from tensortide.recorder.script_command import launched
-
-    if not command or (started := launched(command)) is None:
-        return
-    takes = verb is not None and "--ranks" in verb.options and "--ranks" not in own and started.ranks != 0
-    ranks = ["--ranks", str(started.ranks or 8)] if takes else []
-    many = " (give --ranks the number of processes)" if ranks and started.ranks is None else ""
-    raise RequestError(f"{started}{many}:\n  {_shown([*own, *ranks], started.command)}")
 
 
 def _verb(own: Sequence[str]) -> _TypedVerb | None:

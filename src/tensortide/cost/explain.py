@@ -40,6 +40,7 @@ class Explanation(Shown, msgspec.Struct, frozen=True):
     how: Annotated[str, Show("How")]
     cost: Cost | None
     rule: Annotated[str, Show("Rule")] = ""
+    family: Annotated[str, Show("Family")] = ""
     formula: Annotated[str, Show("Formula")] = ""
     meaning: Annotated[str, Show("Meaning")] = ""
     file: Annotated[str, Show("File")] = ""
@@ -56,6 +57,7 @@ class Explanation(Shown, msgspec.Struct, frozen=True):
         lines += [f"  -> {', '.join(self.outputs)}"] if self.outputs else []
         lines += [f"rule      {self.rule or _HOW.get(self.how, self.how)}"]
         lines += [f"          {self.meaning}"] if self.meaning else []
+        lines += [f"family    {self.family}"] if self.family else []
         lines += [f"formula   {self.formula}"] if self.formula else []
         lines += [f"source    {self.file}:{self.line}"] if self.file else []
         if self.symbols:
@@ -111,6 +113,7 @@ def explain(graph: Graph, op: int | str, *, resolver: Resolver | None = None) ->
     return msgspec.structs.replace(
         common,
         rule=rule.name,
+        family=rule.family,
         formula=rule.formula,
         meaning=rule.meaning or inspect.cleandoc(work.__doc__ or ""),
         file=work.__code__.co_filename if inspect.isfunction(work) else "",
@@ -179,9 +182,9 @@ def _stub(call: OpCall) -> str:
     if keyword.iskeyword(function):
         function += "_op"
     lines = [
-        '# As a row of ops.toml, for tensortide.cost.read_rows("ops.toml"), if it is an instance of a family:',
+        "# As a row of ops.toml, given as --rules ops.toml, if it is an instance of a family:",
         f'# [ops."{call.name}"]',
-        '# family = "elementwise"  # or contraction, reduction, move, ...: see tensortide.cost.FAMILIES',
+        '# family = "elementwise"  # python -c "from tensortide.cost import FAMILIES; print(*FAMILIES)" lists them',
         '# weights = "sigmoid"  # what the family takes; else as a function:',
     ]
     lines += ["import tensortide.cost", "from tensortide.cost import Cost", "", ""]

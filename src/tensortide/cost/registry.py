@@ -12,7 +12,7 @@ import importlib
 import importlib.metadata
 import pkgutil
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple, TypeAlias, TypeVar
 
 import msgspec
@@ -33,9 +33,11 @@ class Rule(msgspec.Struct, frozen=True):
     """Rule that derives the cost of one op from its call. ``formula`` and ``meaning`` are texts for people.
 
     ``work`` returns None where even this op's shapes do not tell. Its bytes are those of ``bytes`` unless it sets
-    them. ``asks_wanted``: the cost depends on which outputs are read afterwards. Rooms that ask something else of an
-    op, its axes or its time, have a table by ``family``. A rule that a family makes has no ``name`` until it is in a
-    row.
+    them. ``asks_wanted``: the cost depends on which outputs are read afterwards. ``shape``: how the shape of the result
+    follows from those of the operands, which ``broadcast``, or that of the ``first``, of which axes may be ``reduced``;
+    empty where more decides. ``dims``: operands of a product and its result, with a letter for each dimension, where a
+    row names all; one that the result lacks is summed, other operands are added to the result. Rooms that ask something
+    else of an op have a table by ``family``. A rule that a family makes has no ``name`` until it is in a row.
     """
 
     name: str
@@ -46,6 +48,8 @@ class Rule(msgspec.Struct, frozen=True):
     asks_wanted: bool = False
     is_free: bool = False
     family: str = ""
+    shape: str = ""
+    dims: tuple[tuple[str, str], ...] = ()
 
 
 _lock = threading.RLock()
@@ -64,6 +68,7 @@ def rule(
     is_free: bool = False,
     family: str = "",
     then: str = "",
+    shape: str = "",
 ) -> Callable[[W], W]:
     """Register the decorated function as the cost rule of the ops ``names``.
 
@@ -83,7 +88,7 @@ def rule(
 
     def register(work: W) -> W:
         first_line = (work.__doc__ or "").strip().split("\n")[0].rstrip(".")
-        made = Rule("", formula or first_line, work, bytes, meaning, asks_wanted, is_free, family)
+        made = Rule("", formula or first_line, work, bytes, meaning, asks_wanted, is_free, family, shape)
         registered(names, followed(made, then))
         return work
 
@@ -120,6 +125,7 @@ class Vocabulary(NamedTuple):
 
         def register(weigh: Weigh) -> Weigh:
             options.setdefault("family", self.family or "elementwise")
+            options.setdefault("shape", "broadcast" if of == "out" else "")
             self(names, formula, **options)(per_element(weigh, of, kind, bound))
             return weigh
 
@@ -163,7 +169,8 @@ def elementwise(
         return found
 
     formula = found.per("output element" if of == "out" else "element")
-    return Rule("", formula, per_element(work, of, kind, bound), bytes, family=family)
+    shape = "broadcast" if (of, family) == ("out", "elementwise") else ""
+    return Rule("", formula, per_element(work, of, kind, bound), bytes, family=family, shape=shape)
 
 
 def followed(made: Rule, attribute: str) -> Rule:
@@ -179,8 +186,9 @@ def followed(made: Rule, attribute: str) -> Rule:
     return msgspec.structs.replace(made, work=work)
 
 
-def add(entries: Iterable[Rule]) -> None:
-    """Put rules into the table, all or none. Raises TensortideError for a name that is malformed or has one."""
+def add(entries: Iterable[Rule], over: Collection[str] = ()) -> set[str]:
+    """Put rules into the table, all or none, and return their names; rules of the names ``over`` are replaced. Raises
+    TensortideError for a name that is malformed, or that has a rule or is given twice."""
     added: dict[str, Rule] = {}
     for entry in entries:
         namespace, separator, op = entry.name.partition("::")
@@ -189,12 +197,21 @@ def add(entries: Iterable[Rule]) -> None:
                 f"not an op name: {entry.name!r}.\nWrite it as namespace::op or namespace::op.overload."
             )
         name = qualified(entry.name) if "." in namespace else entry.name  # a domain of ONNX, as its ops are shown
-        known = _table.get(name) or added.get(name)
+        if name in added:
+            raise TensortideError(f"{entry.name} is given twice")
+        known = None if name in over else _table.get(name)
         if known is not None:
             place = f"{known.work.__module__}.{known.work.__name__}"
             raise TensortideError(f"{entry.name} has a cost rule already: {place}")
         added[name] = msgspec.structs.replace(entry, name=name)
     _table.update(added)
+    return set(added)
+
+
+def forget(names: Iterable[str]) -> None:
+    """Take rules out of the table."""
+    for name in names:
+        _table.pop(name, None)
 
 
 def find(name: str) -> Rule | None:

@@ -28,7 +28,7 @@ from tensortide.importers.door import File, resolve
 from tensortide.importers.symbols import require_symbols
 from tensortide.progress import Say, silent
 from tensortide.recorder import resolver
-from tensortide.recorder.script import Script
+from tensortide.recorder.script_command import Script
 from tensortide.recorder.target import Workload, find_workload, parse_settings
 from tensortide.request import Opt, Request
 from tensortide.targets.assumptions import assumed

@@ -23,7 +23,8 @@ from tensortide.importers.imported import Imported
 from tensortide.importers.table import Importer, Options, importers, no_file
 from tensortide.importers.textfile import head
 from tensortide.python_object import is_path, names_object
-from tensortide.recorder.script import Script, ScriptOptions, capture_script, find_script
+from tensortide.recorder.script import ScriptOptions, capture_script
+from tensortide.recorder.script_command import Script, find_script
 from tensortide.recorder.target import Scalar, Workload, find_workload, workload
 
 
@@ -187,6 +188,7 @@ def open(
     device: str | None = None,
     machine: str | None = None,
     ranks: int | None = None,
+    rank: int | None = None,
     compiled: bool = False,
     progress: Callable[[str], None] | None = None,
     **options: object,
@@ -206,7 +208,7 @@ def open(
     them reads: ``tensortide capture --kinds`` lists these.
     A bare name is an example first; with a path separator or a suffix it is a path, and its content says whose it is.
 
-    ``real``, ``assume``, ``first_step``, ``device``, ``machine``, ``ranks`` and ``compiled`` are those of
+    ``real``, ``assume``, ``first_step``, ``device``, ``machine``, ``ranks``, ``rank`` and ``compiled`` are those of
     ``tensortide.capture``, for a workload or a script, and so is ``progress``, for a workload. ``hyperparameters`` are
     those of a workload, or values of the symbols in the sizes of a file, and as ``trips.NAME`` how often a loop of
     unknown length runs. ``options`` are those of the importer or the script.
@@ -215,7 +217,7 @@ def open(
     """
     found = resolve(target)
     how: dict[str, Any] = {"real": real, "assume": assume, "first_step": first_step, "compiled": compiled}
-    where: dict[str, Any] = {"device": device, "machine": machine, "ranks": ranks}
+    where: dict[str, Any] = {"device": device, "machine": machine, "ranks": ranks, "rank": rank}
     if isinstance(found, File):
         for given, goes_with in ((how, "a workload"), (where, "a workload or a script")):
             if any(given.values()):

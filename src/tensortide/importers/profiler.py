@@ -7,14 +7,13 @@ beside it (any other target), and its ops are joined to the calls in the trace, 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 from tensortide.errors import TimesError
 from tensortide.importers.imported import Imported
-from tensortide.importers.table import Importer, Options
+from tensortide.importers.table import Importer, SizedOptions
 from tensortide.importers.textfile import head
 
 _LIST = re.compile(
@@ -25,12 +24,11 @@ _LIST = re.compile(
 
 
 @dataclass(frozen=True)
-class ProfilerOptions(Options):
+class ProfilerOptions(SizedOptions):
     """``step``: the step that was timed, as a Graph or as a target, and ``symbols``: its hyperparameters; without it
     ``profiler_step`` of the trace is read as a step."""
 
     step: Annotated[Any, "The step that was traced: any other target."] = None
-    symbols: Mapping[str, int] = field(default_factory=dict)
     profiler_step: Annotated[int | None, "The ProfilerStep# to read (default: the last one)."] = None
 
 

@@ -6,12 +6,13 @@ between two sizes, the importer's ``Sizes`` say: ``PLAIN`` compares them, Tensor
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Collection, Iterable, Sequence
 from fractions import Fraction
 from typing import Any, Protocol, TypeVar
 
 from tensortide.cost.families.einsum import indices
+from tensortide.cost.opcall import qualified
+from tensortide.cost.registry import find
 from tensortide.expr import Expr, Size
 
 N = TypeVar("N", int, Expr)
@@ -160,6 +161,24 @@ def same(sizes: Sizes[N], a: tuple[N, ...], b: tuple[N, ...]) -> tuple[N, ...]:
     return tuple(sizes.equal(x, y) for x, y in zip(a, b, strict=True))
 
 
+def of_family(op: str) -> Callable[[Sizes[N], Iterable[tuple[N, ...]]], tuple[N, ...]] | None:
+    """Return how the shape of the result of ``op`` follows from those of its operands, as the family of its cost says;
+    None where more decides."""
+    return _OF_FAMILY.get(said(op))
+
+
+def said(op: str) -> str:
+    """Return what the family of the cost of ``op`` says of the shape of its result: see ``Rule.shape``."""
+    rule = find(qualified(op))
+    return "" if rule is None else rule.shape
+
+
+_OF_FAMILY: dict[str, Callable[[Any, Iterable[Any]], Any]] = {
+    "broadcast": lambda sizes, shapes: broadcast(sizes, *shapes),
+    "first": lambda sizes, shapes: next(iter(shapes)),
+}
+
+
 def concatenated(sizes: Sizes[N], shapes: Sequence[tuple[N, ...]], axis: int) -> tuple[N, ...]:
     """Return the shape of tensors joined along an axis; all else is equal. Raises ShapeError."""
     first = shapes[0]
@@ -192,9 +211,13 @@ def einsum(
     except ValueError as error:
         raise ShapeError(str(error)) from None
     found: dict[str, N] = {}
-    for letter, dim in zip("".join(terms), itertools.chain.from_iterable(shapes), strict=True):
-        known = found.setdefault(letter, dim)
-        found[letter] = joined(sizes, known, dim) if meet is None or not letter.isascii() else meet(known, dim)
+    for term, shape in zip(terms, shapes, strict=True):
+        own: dict[str, N] = {}
+        for letter, dim in zip(term, shape, strict=True):  # a diagonal has both of its dimensions in full
+            own[letter] = sizes.equal(own[letter], dim) if letter in own else dim
+        for letter, dim in own.items():
+            known = found.setdefault(letter, dim)
+            found[letter] = joined(sizes, known, dim) if meet is None or not letter.isascii() else meet(known, dim)
     if missing := [letter for letter in result if letter not in found]:
         raise ShapeError(f"its result has the index {missing[0]}, which no operand has")
     return tuple(found[letter] for letter in result)

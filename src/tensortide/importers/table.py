@@ -41,6 +41,13 @@ class Options:
     durations: bool = True
 
 
+@dataclass(frozen=True)
+class SizedOptions(Options):
+    """Options of an importer of what leaves sizes or trips of loops open: ``symbols`` has values of them."""
+
+    symbols: Mapping[str, int] = dataclasses.field(default_factory=dict)
+
+
 def _nothing(_: object) -> bool:
     return False
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tensortide.errors import TraceError
-from tensortide.gzipped import MAGIC, GzipError, read_gzip
+from tensortide.gzipped import MAGIC, contents
 
 _SHOWN = 80
 _GZIPPED = 31
@@ -82,12 +82,7 @@ def read_text(path: str | os.PathLike[str]) -> TextFile:
         TraceError: it cannot be read, its compressed data are damaged or implausible, or it is not UTF-8.
     """
     name = os.fspath(path)
-    try:
-        data = read_gzip(path, most_bytes=_MOST_UNPACKED)
-    except GzipError as error:
-        raise TraceError(f"{name} {error}") from error
-    except (OSError, ValueError) as error:
-        raise TraceError(f"cannot read {name}: {getattr(error, 'strerror', None) or error}") from error
+    data = contents(name, TraceError, most_bytes=_MOST_UNPACKED)
     try:
         return TextFile(name, data.decode())
     except UnicodeDecodeError as error:

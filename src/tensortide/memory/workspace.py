@@ -14,10 +14,10 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
-from tensortide.graph.model import Graph, OpView
+from tensortide.graph.model import Graph, OpView, Tensor
 from tensortide.memory import onednn
 from tensortide.memory.cuda_workspace import CUDA_RULES
-from tensortide.memory.layout import contiguous_copy, is_dense
+from tensortide.memory.layout import contiguous_copy, is_channels_last, is_dense
 
 if TYPE_CHECKING:
     from tensortide.memory.lifetimes import Ints
@@ -58,15 +58,103 @@ def rules_of(device: str) -> Mapping[str, Rule]:
     return {"cpu": WORKSPACE_RULES, "cuda": CUDA_RULES}.get(device.partition(":")[0], {})
 
 
+DENSE: dict[str, tuple[int, ...]] = {
+    "_softmax": (0,),
+    "_log_softmax": (0,),
+    "_softmax_backward_data": (0, 1),
+    "_log_softmax_backward_data": (0, 1),
+    "native_layer_norm": (0,),
+    "native_layer_norm_backward": (0, 1),
+    "embedding_dense_backward": (0, 1),
+    "max_pool3d_with_indices_backward": (0, 2),
+    "avg_pool3d_backward": (0,),
+    "_adaptive_avg_pool3d_backward": (0,),
+    "adaptive_max_pool3d_backward": (0, 2),
+    "fractional_max_pool2d_backward": (0, 2),
+    "fractional_max_pool3d_backward": (0, 2),
+    "upsample_nearest1d_backward": (0,),
+    "upsample_nearest3d_backward": (0,),
+    "_upsample_nearest_exact1d_backward": (0,),
+    "_upsample_nearest_exact3d_backward": (0,),
+    "upsample_linear1d_backward": (0,),
+    "upsample_bicubic2d_backward": (0,),
+    "upsample_trilinear3d_backward": (0,),
+    "reflection_pad1d_backward": (0,),
+    "reflection_pad3d_backward": (0,),
+    "replication_pad1d_backward": (0,),
+    "replication_pad3d_backward": (0,),
+    "grid_sampler_2d_backward": (0,),
+    "col2im": (0,),
+}
+"""Operands that kernels need dense: they copy what is strided otherwise, such as the gradient of a sum, which repeats
+one number."""
+AS_FIRST: dict[str, tuple[int, ...]] = {
+    "max_pool2d_with_indices_backward": (0, 2),
+    "avg_pool2d_backward": (0,),
+    "_adaptive_avg_pool2d_backward": (0,),
+    "upsample_nearest2d_backward": (0,),
+    "upsample_bilinear2d_backward": (0,),
+    "_upsample_nearest_exact2d_backward": (0,),
+    "reflection_pad2d_backward": (0,),
+    "replication_pad2d_backward": (0,),
+    "pixel_unshuffle": (0,),
+}
+"""Operands that kernels of images need dense, or all with their channels last if the first has them so: the result,
+too."""
+PRODUCTS = {"mm": (0, 1), "addmm": (1, 2), "bmm": (0, 1), "baddbmm": (1, 2)}
+"""Factors of matrix products, which the library takes if one of their dimensions lies dense."""
+
+
+def _densified(op: OpView) -> int:
+    """Dense copies of the operands that the kernel needs so."""
+    return sum(contiguous_copy(op.inputs[place]) for place in DENSE[op.name.split(".")[1]])
+
+
+def _ordered(tensor: Tensor, last: bool) -> int:
+    """Bytes of the copy that makes an image dense, with its channels last if that is asked: none if it is so."""
+    return 0 if is_dense(tensor, (0, 2, 3, 1) if last else None) else tensor.nbytes
+
+
+def _as_first(op: OpView) -> int:
+    """Copies of operands and of the result in the order of the first."""
+    last = is_channels_last(op.inputs[0])
+    operands = [op.inputs[place] for place in AS_FIRST[op.name.split(".")[1]]]
+    return sum(_ordered(x, last) for x in (*operands, op.outputs[0]))
+
+
+def _factors(op: OpView) -> int:
+    """Copies of the factors whose rows and columns both have gaps; of a batch one matrix after the other."""
+    copied = 0
+    for place in PRODUCTS[op.name.split(".")[1]]:
+        x = op.inputs[place]
+        (rows, columns), (down, right) = x.shape[-2:], x.strides[-2:]
+        if not (down == 1 and right >= max(1, rows)) and not (right == 1 and down >= max(1, columns)):
+            copied += x.itemsize * rows * columns
+    return copied if op.outputs[0].numel else 0
+
+
+def _gelu_backward(op: OpView) -> int:
+    """Dense copies of the gradient and of the result for the kernel of oneDNN, which is that of dense fp32 inputs. That
+    of bf16 depends on the machine."""
+    gradient, x = op.inputs[:2]
+    if x.dtype != "float32" or op.arguments.get("approximate", "none") != "none" or not is_dense(x):
+        return 0
+    return contiguous_copy(gradient) + contiguous_copy(op.outputs[0])
+
+
+def _log_sum_exp(op: OpView) -> int:
+    """The exponential of every element, and the largest of each row."""
+    return op.inputs[0].nbytes + op.outputs[0].nbytes
+
+
 def _batch_norm_backward(op: OpView) -> int:
-    """The kernel allocates the gradient of the input twice and drops the first."""
+    """The kernel of operands in one order, dense or channels last, allocates the gradient of the input twice and drops
+    the first."""
+    gradient, x = op.inputs[:2]
     mask = op.arguments.get("output_mask", (True, True, True))
-    return op.inputs[1].nbytes if isinstance(mask, tuple) and mask[0] else 0
-
-
-def _contiguous(op: OpView) -> int:
-    """Contiguous copies of the gradient and of the input, or of the indices."""
-    return contiguous_copy(op.inputs[0]) + contiguous_copy(op.inputs[1])
+    wanted = isinstance(mask, tuple) and mask[0]
+    last = is_channels_last(x)
+    return x.nbytes if wanted and is_channels_last(gradient) == last and (last or is_dense(gradient)) else 0
 
 
 def _attention_backward(op: OpView) -> int:
@@ -103,8 +191,11 @@ WORKSPACE_RULES: dict[str, Rule] = {
     "aten.mkldnn_rnn_layer.default": onednn.lstm,
     "aten.mkldnn_rnn_layer_backward.default": onednn.lstm_backward,
     "aten.native_batch_norm_backward.default": _batch_norm_backward,
-    "aten.native_layer_norm_backward.default": _contiguous,
-    "aten.embedding_dense_backward.default": _contiguous,
+    "aten.gelu_backward.default": _gelu_backward,
+    "aten.logsumexp.default": _log_sum_exp,
+    **{f"aten.{name}.default": _densified for name in DENSE},
+    **{f"aten.{name}.default": _as_first for name in AS_FIRST},
+    **{f"aten.{name}.default": _factors for name in PRODUCTS},
     "aten._scaled_dot_product_flash_attention_for_cpu_backward.default": _attention_backward,
     "aten._safe_softmax.default": _safe_softmax,
     "aten.mse_loss.default": _elementwise_loss,

@@ -11,18 +11,10 @@ from tensortide.parallelism.analysis import Analysis, analyzed
 from tensortide.parallelism.axes import Axis
 from tensortide.parallelism.divided_step import Asked, RankStep
 from tensortide.parallelism.gradients import GROUP
+from tensortide.parallelism.own_samples import by_part, remarks_of
 from tensortide.parallelism.propagate import Division, Seed
 from tensortide.parallelism.recorded_sizes import RecordedSizes
-from tensortide.parallelism.sites import base_name, located
 
-_LOSSES = (
-    *("mse_loss", "smooth_l1_loss", "huber_loss", "binary_cross_entropy", "soft_margin_loss", "nll_loss", "kl_div"),
-    "multi_margin_loss",
-)
-_BY_PART = (*_LOSSES, "batch_norm", "native_batch_norm", "_native_batch_norm", "cudnn_batch_norm", "_batch_norm")
-PLACED = ("index", "gather", "scatter")
-_ROUTING = (*PLACED, "topk", "sort", "histc", "aminmax", "nonzero", "_grouped_mm")
-"""Ops that route tokens to experts, some by their indices: each rank routes its own."""
 _OF_SUM = (
     "The loss is a sum over the batch, not a mean: gradients averaged over {0} parts are 1/{0} of the whole step's."
 )
@@ -91,36 +83,11 @@ def batch_part(analysis: Analysis, parts: int, batch: Batch) -> RankStep:
         "elements that values of the batch select cannot be divided", lambda _, index: by_part(graph, index)
     )
     chosen |= counted
-    _require_apart(analysis, chosen)
+    own = remarks_of(analysis, frozenset(chosen), parts)
     sizes = RecordedSizes(analysis, chosen, parts)
     seed = Seed(Division(analysis, frozenset(chosen), parts, GROUP), 0, means=True, adapt=sizes.adapt)
-    remarks = (*((_OF_SUM.format(parts),) if sizes.loss_is_sum else ()), *_selected(analysis, parts))
+    remarks = (*((_OF_SUM.format(parts),) if sizes.loss_is_sum else ()), *own)
     return RankStep(seed.graph(), (seed.division,), size, size // parts, remarks=remarks)
-
-
-def _require_apart(analysis: Analysis, chosen: set[Axis]) -> None:
-    """Raise DegreesError for an op whose result has ``chosen`` axes twice, such as similarities of all samples: a rank
-    would have one block of the result, and nobody those beside it."""
-    graph = analysis.graph
-    for index, op in enumerate(graph.ops):
-        for tensor in op.outputs:
-            leaves = [leaf for own in analysis.dims[tensor] for leaf in chosen & set(analysis.axes.leaves([own]))]
-            if len(set(leaves)) < len(leaves):
-                raise DegreesError(
-                    f"the batch cannot be divided: {located(graph, index)} pairs every sample with every other, and a "
-                    "rank has its own alone"
-                )
-
-
-def _selected(analysis: Analysis, parts: int) -> tuple[str, ...]:
-    """The remark about elements that are selected by their values, if there are any."""
-    graph = analysis.graph
-    for index, op in enumerate(graph.ops):
-        name = base_name(graph.calls[op.call].op)
-        masks = [t for t in op.inputs[1:] if name == "index" and graph.tensors[t].dtype == "bool"]
-        if name == "nonzero" or masks:
-            return (f"What values select ({located(graph, index)}) is taken to be 1/{parts} of it in each part.",)
-    return ()
 
 
 def inputs_of(graph: Graph) -> list[int]:
@@ -202,10 +169,3 @@ def _mixed(analysis: Analysis) -> frozenset[Axis]:
         if graph.tensors[each.output].shape
         for axis in axes.leaves(each.axes)
     )
-
-
-def by_part(graph: Graph, index: int) -> bool:
-    """Return whether each rank does the op at ``index`` with its own samples or tokens alone: the mean of a loss,
-    statistics over a batch, routing to experts."""
-    name = base_name(graph.calls[graph.ops[index].call].op)
-    return name.startswith(_ROUTING + _BY_PART)

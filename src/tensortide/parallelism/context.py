@@ -15,13 +15,14 @@ from tensortide.errors import DegreesError
 from tensortide.graph.model import TENSOR, Graph, Op, Phase, Role
 from tensortide.parallelism.analysis import Analysis, analyzed
 from tensortide.parallelism.axes import Axis
-from tensortide.parallelism.batch import PLACED, batch_asked, by_part, sequence_of
+from tensortide.parallelism.batch import batch_asked, sequence_of
 from tensortide.parallelism.constant_ops import constants, given_tensors
 from tensortide.parallelism.divided_step import Asked, RankStep
 from tensortide.parallelism.draft import Draft, replace
 from tensortide.parallelism.exchange import stand_in
 from tensortide.parallelism.keys import ATTENTION, Keys
 from tensortide.parallelism.masks import CausalMasks
+from tensortide.parallelism.own_samples import PLACED, by_part
 from tensortide.parallelism.partials import all_reduce
 from tensortide.parallelism.propagate import Division, Seed
 from tensortide.parallelism.sites import base_name, located

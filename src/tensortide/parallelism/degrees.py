@@ -3,18 +3,44 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated
+from typing import Annotated, ClassVar, NamedTuple
 
 import msgspec
 
 from tensortide.errors import DegreesError
 from tensortide.shown import Show
 
-DEGREES = ("data", "tensor", "pipeline", "context", "expert")
+
+class MeshAxis(NamedTuple):
+    """An axis of the mesh of ranks. The degree in which it divides a step is the field of its ``name``, its process
+    group has that name, and so has its option.
+
+    Args:
+        letter: of the degree, where configurations are named.
+        seed: module whose ``divide(step, asked)`` makes the step of a rank (empty: stages are cut afterwards).
+        exchanged: what its ranks exchange within both passes, in words (empty: nothing).
+        has_ranks: the degree multiplies the devices; else it groups ranks of other axes.
+    """
+
+    name: str
+    letter: str
+    seed: str = ""
+    exchanged: str = ""
+    has_ranks: bool = True
+
+
+AXES = (
+    MeshAxis("data", "d", ".batch"),
+    MeshAxis("tensor", "t", ".tensor_graph", "tensor-parallel collectives, exposed"),
+    MeshAxis("pipeline", "p"),
+    MeshAxis("context", "c", ".context", "exchange of keys and values, exposed"),
+    MeshAxis("expert", "x", ".experts", "exchange of tokens with experts", has_ranks=False),
+)
+"""The axes, in the order in which they divide a step."""
+DEGREES = tuple(axis.name for axis in AXES)
 """Fields in which a step is divided; each is at least 1."""
-SEEDS = (".batch", ".tensor_graph", ".context", ".experts")
-"""Modules with the seeds of a rank's step, in the order in which they divide it: ``divide(step, asked)`` of each."""
 ZERO = range(4)
 """Stages of ZeRO, none (0) included."""
 
@@ -46,11 +72,27 @@ class ParallelDegrees(msgspec.Struct, frozen=True, kw_only=True):
     zero_group: int = 0
     sequence: int = 0
     kv_group: Annotated[int, Show("kv-group", if_any=True)] = 0
+    axes: ClassVar[tuple[MeshAxis, ...]] = AXES
 
     @property
     def devices(self) -> int:
         """Ranks of the step."""
-        return self.data * self.tensor * self.pipeline * self.context
+        return self.stage_ranks() * self.pipeline
+
+    def stage_ranks(self) -> int:
+        """Ranks of a stage of the pipeline."""
+        return self.replicas * self.model_ranks()
+
+    def model_ranks(self) -> int:
+        """Ranks that share the layers of a stage: of tensor, and of further axes."""
+        return self.tensor * math.prod(size for _, size in self.further)
+
+    @property
+    def further(self) -> list[tuple[str, int]]:
+        """Names and degrees of the axes with ranks beside data, tensor, pipeline and context: their ranks share the
+        layers of a stage."""
+        own = (axis.name for axis in self.axes if axis.has_ranks)
+        return [(name, getattr(self, name)) for name in own if name not in ("data", "tensor", "pipeline", "context")]
 
     @property
     def replicas(self) -> int:
@@ -74,7 +116,7 @@ class Degrees(ParallelDegrees, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         wrong = [
-            *not_whole({name: getattr(self, name) for name in (*DEGREES, "micro_batches")}, least=1),
+            *not_whole({name: getattr(self, name) for name in (*self._names, "micro_batches")}, least=1),
             *not_whole({"zero": self.zero, "zero-group": self.zero_group, "kv-group": self.kv_group}, least=0),
         ]
         if self.sequence not in (0, 1):
@@ -82,31 +124,42 @@ class Degrees(ParallelDegrees, frozen=True, kw_only=True):
         for text in wrong or zero_objections(self.zero, 0, self.replicas, self.expert):
             raise DegreesError(text)
 
+    @property
+    def _names(self) -> list[str]:
+        return [axis.name for axis in self.axes]
+
     def groups(self, rank: int) -> dict[str, tuple[int, ...]]:
-        """The ranks of every process group of ``rank``: tensor ranks are neighbours, then context and data ranks, among
-        which experts are spread, then stages."""
+        """The ranks of every process group of ``rank``: tensor ranks are neighbours, then those of further axes, then
+        context and data ranks, among which experts are spread, then stages."""
         return {name: tuple(ranks) for name, ranks in self._groups(rank).items()}
 
     def _groups(self, rank: int) -> dict[str, range]:
         """The groups of ``rank``, each as evenly spaced ranks."""
-        t, inner = self.tensor, self.replicas * self.tensor
+        t, inner = self.model_ranks(), self.stage_ranks()
         within = rank % inner
-        replica, tensor = divmod(within, t)
-        first = rank - within + tensor
+        replica, model = divmod(within, t)
+        first, tensor = rank - within + model, model % self.tensor
         context, expert = (replica // size * size for size in (self.context, self.expert))
         found = {
             "world": range(self.devices),
-            "tensor": range(rank - tensor, rank - tensor + t),
+            "tensor": range(rank - tensor, rank - tensor + self.tensor),
             "context": range(first + context * t, first + (context + self.context) * t, t),
             "data": range(first, first + inner, t),
             "expert": range(first + expert * t, first + (expert + self.expert) * t, t),
             "expert_data": range(first + replica % self.expert * t, first + inner, self.expert * t),
             "pipeline": range(within, self.devices, inner),
         }
+        apart = self.tensor
+        for name, size in self.further:
+            begin = rank - model // apart % size * apart
+            found[name] = range(begin, begin + size * apart, apart)
+            apart *= size
         if self.kv_group:
             neighbours = rank - tensor % self.kv_group
             found["tensor_within"] = range(neighbours, neighbours + self.kv_group)
-            found["tensor_across"] = range(rank - tensor + tensor % self.kv_group, rank - tensor + t, self.kv_group)
+            found["tensor_across"] = range(
+                rank - tensor + tensor % self.kv_group, rank - tensor + self.tensor, self.kv_group
+            )
         if self.zero_group:
             shards = replica // self.zero_group * self.zero_group
             found["zero"] = range(first + shards * t, first + (shards + self.zero_group) * t, t)
@@ -115,20 +168,20 @@ class Degrees(ParallelDegrees, frozen=True, kw_only=True):
 
     def across(self, rank: int, stages: Sequence[int]) -> tuple[int, ...]:
         """The ranks that have the place of ``rank`` in each of these pipeline stages."""
-        inner = self.replicas * self.tensor
+        inner = self.stage_ranks()
         return tuple(stage * inner + rank % inner for stage in stages)
 
     @functools.lru_cache(maxsize=64)  # noqa: B019 - frozen, and compared by its fields
     def groups_of_stage(self) -> dict[str, tuple[tuple[int, ...], ...]]:
         """The groups of each dimension among the ranks of the first stage, in the order of their first ranks."""
         found: dict[str, dict[range, None]] = {}
-        for rank in range(self.replicas * self.tensor):
+        for rank in range(self.stage_ranks()):
             for name, ranks in self._groups(rank).items():
                 found.setdefault(name, {})[ranks] = None
         return {name: tuple(map(tuple, groups)) for name, groups in found.items()}
 
     def __str__(self) -> str:
-        names = ("data", "tensor", "pipeline", "context", "expert", "micro_batches")
+        names = (*self._names, "micro_batches")
         parts = [f"{name} {getattr(self, name)}" for name in names if getattr(self, name) > 1]
         sharded = f"ZeRO {self.zero}" + (f" in groups of {self.zero_group}" if self.zero_group else "")
         shared = [f"heads of keys shared by {self.kv_group}"] * (self.kv_group > 0)

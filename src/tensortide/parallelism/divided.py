@@ -10,13 +10,13 @@ from tensortide.graph.module_paths import named_after
 from tensortide.parallelism.draft import Draft, replace
 from tensortide.parallelism.listed import cut_down, positions_of
 from tensortide.parallelism.partials import all_reduce
+from tensortide.parallelism.rules.reductions import NORMS
 from tensortide.parallelism.sites import base_name
 from tensortide.parallelism.stages import Stages
 from tensortide.parallelism.tied import TiedGradient
 
 GROUP = "pipeline"
 """Name of the process group of pipeline parallelism."""
-_NORMS = ("linalg_vector_norm", "norm", "_foreach_norm")
 
 
 class Tail:
@@ -63,7 +63,7 @@ class Tail:
         for tensor in op.inputs:
             if owner[tensor] not in self.homes and owner[tensor] in writer:
                 self.homes[owner[tensor]] = (writer[owner[tensor]],)
-        once = op.phase is not Phase.OPTIMIZER and base_name(self.graph.calls[op.call].op) in _NORMS
+        once = op.phase is not Phase.OPTIMIZER and base_name(self.graph.calls[op.call].op) in NORMS
         positions = self._positions(op)
         if positions:
             homes = [next((self.homes[owner[t]] for t in group if owner[t] in self.homes), (0,)) for group in positions]
@@ -122,7 +122,7 @@ class Tail:
     def _combined(self, op: Op, part: Op) -> list[Op]:
         """The all-reduce after a norm over what every stage has joined of its own."""
         call = self.graph.calls[op.call]
-        if base_name(call.op) not in _NORMS:
+        if base_name(call.op) not in NORMS:
             raise DegreesError(f"pipeline: {call.op} combines values of several stages in the update")
         return all_reduce(self.draft, part.outputs[0], "norm", GROUP, part)
 

@@ -12,12 +12,17 @@ from tensortide.parallelism.shared import Shared
 
 class Coordinates(NamedTuple):
     """The position of a rank in each of its groups. ``expert``: among ranks that share experts, unless that of its data
-    and context."""
+    and context; ``further``: along other axes, by name, where it is not 0."""
 
     data: int = 0
     context: int = 0
     tensor: int = 0
     expert: int | None = None
+    further: frozenset[tuple[str, int]] = frozenset()
+
+    def along(self, axis: str) -> int:
+        """The position along a further axis."""
+        return dict(self.further).get(axis, 0)
 
 
 class Asked(NamedTuple):

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from tensortide.graph.model import Const, Op, Tensor
-from tensortide.parallelism.draft import Draft, Hole, allocation, contiguous
+from tensortide.parallelism.draft import Draft, Hole, allocation, contiguous, replace
 
 PREFIX = "exchange."
 
@@ -192,8 +192,11 @@ def replaced(draft: Draft, build: Callable[[str, int, Op], list[Op]]) -> None:
             draft.replaced[index] = build(call.op.split(".")[1], number, op)
 
 
-def moved_views(draft: Draft, op: Op, moved: dict[int, int]) -> None:
-    """Let the views that an op makes of a tensor that has moved be views of what has arrived."""
+def read_moved(draft: Draft, index: int, op: Op, moved: dict[int, int]) -> None:
+    """Let the op at ``index`` read what has arrived in the place of tensors that have ``moved``, and let its views of
+    them be views of that."""
+    if moved.keys().isdisjoint(op.inputs):
+        return
     for tensor in [t for t in op.inputs if t in moved]:
         base, new = draft.graph.tensors[tensor], draft.tensors[moved[tensor]]
         for out in op.outputs:
@@ -203,3 +206,5 @@ def moved_views(draft: Draft, op: Op, moved: dict[int, int]) -> None:
                 own = tuple(strides.get(pair, pair[1]) for pair in zip(view.shape, view.strides, strict=True))
                 start = view.offset - base.offset + new.offset
                 moved[out] = draft.tensor(Tensor(new.storage, view.dtype, view.shape, own, start))
+    inputs, outputs = (tuple(moved.get(t, t) for t in some) for some in (op.inputs, op.outputs))
+    draft.replaced[index] = [replace(op, inputs=inputs, outputs=outputs)]

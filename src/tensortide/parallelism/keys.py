@@ -15,11 +15,10 @@ from tensortide.parallelism.analysis import Analysis, analyzed
 from tensortide.parallelism.axes import Axis
 from tensortide.parallelism.draft import Draft, replace
 from tensortide.parallelism.exchange import stand_in
+from tensortide.parallelism.rules import factors
 from tensortide.parallelism.sites import base_name
 
 ATTENTION = "_scaled_dot_product_"
-_PRODUCTS = {"mm": (0, 1), "bmm": (0, 1), "addmm": (1, 2), "baddbmm": (1, 2)}
-"""Products, and the positions of their factors among their tensors."""
 _SOFTMAX = ("_softmax", "_safe_softmax", "_softmax_backward_data")
 
 
@@ -74,11 +73,9 @@ class Keys:
 
     def _meets(self, op: Op) -> bool:
         """Return whether an op is a product of which a factor or the result has the sequence twice."""
-        factors = _PRODUCTS.get(base_name(self.analysis.graph.calls[op.call].op))
-        if factors is None:
-            return False
-        tensors = [*(op.inputs[slot] for slot in factors), *op.outputs]
-        return any(len(self.dimensions(tensor)) > 1 for tensor in tensors)
+        met = factors(self.analysis.graph.calls[op.call])
+        tensors = [*(op.inputs[slot] for slot in met), *op.outputs]
+        return bool(met) and any(len(self.dimensions(tensor)) > 1 for tensor in tensors)
 
     def _taken_apart(self, met: set[int]) -> Graph:
         """The step in which what products and kernels read, and all that is given, have a sequence of their own."""
@@ -87,12 +84,12 @@ class Keys:
         for index, op in enumerate(graph.ops):
             name = base_name(graph.calls[op.call].op)
             kernel = name.startswith(ATTENTION)
-            factors = _PRODUCTS[name] if index in met else range(len(op.inputs)) if kernel else ()
+            read = factors(graph.calls[op.call]) if index in met else range(len(op.inputs)) if kernel else ()
             inputs = list(op.inputs)
             for slot, tensor in enumerate(op.inputs):
                 dims = self.dimensions(tensor)
                 comes_in = tensor in self.given and not self.given.issuperset(op.outputs or (-1,))
-                if comes_in or (slot in factors and len(dims) == 1):
+                if comes_in or (slot in read and len(dims) == 1):
                     inputs[slot] = self._read[index, slot] = _apart(draft, index, op, tensor, dims)
             new = {t: draft.twin(t) for t in op.outputs if (kernel or index in met) and len(self.dimensions(t)) == 1}
             self._made.update(new)
@@ -124,7 +121,7 @@ class Keys:
         graph = self.analysis.graph
         op = graph.ops[index]
         gathered = {}
-        for slot in _PRODUCTS[base_name(graph.calls[op.call].op)]:
+        for slot in factors(graph.calls[op.call]):
             dims = self.dimensions(op.inputs[slot])
             if len(dims) == 1 and self._of_keys(self._read[index, slot], dims[0]):
                 gathered[slot] = dims[0]

@@ -183,6 +183,8 @@ def _counts(
         changed["repeats"] = _repeats(local[inputs[0]].shape, small.shape)
     if name == "embedding_dense_backward":
         changed["num_weights"] = small.shape[0]
+    if name == "randperm":
+        changed["n"] = small.shape[0]
     if name == "arange":
         start, step = given.get("start", 0), given.get("step", 1)
         changed["end"] = start + step * small.shape[0]  # type: ignore[operator]  # numbers of a recorded call

@@ -14,9 +14,10 @@ from tensortide.graph.effects import draws_random
 from tensortide.graph.model import Graph, Named, Phase, Role
 from tensortide.parallelism.analysis import Analysis
 from tensortide.parallelism.axes import Axis
-from tensortide.parallelism.batch import axes_met, by_part, inputs_of
+from tensortide.parallelism.batch import axes_met, inputs_of
 from tensortide.parallelism.divided_step import RankStep
 from tensortide.parallelism.draft import Draft, compacted, replace
+from tensortide.parallelism.own_samples import by_part
 from tensortide.parallelism.sites import located
 
 _NAME = "batch"
@@ -32,10 +33,7 @@ def given_batch(analysis: Analysis) -> RankStep:
     graph = analysis.graph
     apart = _apart(graph)
     met = axes_met(analysis)
-    counting = frozenset(
-        i for i in apart if not graph.ops[i].inputs and not draws_random(graph.calls[graph.ops[i].call])
-    )
-    if _samples(analysis, inputs_of(graph), met, counting):
+    if _samples(analysis, inputs_of(graph), met, apart):
         later = _for_later(graph, apart)
         return _without(analysis, later, (), _NEXT) if later else RankStep(graph)
     unnamed = _unnamed(graph)
@@ -171,7 +169,8 @@ def _left_out(analysis: Analysis, apart: frozenset[int], sources: list[int], axi
     graph = analysis.graph
     of_batch = frozenset(t for op in graph.ops for t in op.inputs if _leads(analysis, t, axis))
     readers = _readers(graph, of_batch)
-    found = set(sources)
+    begun = {graph.index.owner[t] for index in sources for t in graph.ops[index].outputs}
+    found = {*sources, *(i for i in apart if _draws(graph, i) and not begun.isdisjoint(graph.index.writes[i]))}
     for index in sorted(apart, reverse=True):
         outputs = graph.ops[index].outputs
         after = {i for t in outputs for i in readers.get(graph.index.owner[t], ()) if i > index}

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import importlib
-from collections.abc import Sequence
 
 from tensortide.graph.model import Graph
 from tensortide.parallelism.analysis import analyzed
-from tensortide.parallelism.degrees import SEEDS, Degrees
+from tensortide.parallelism.degrees import Degrees
 from tensortide.parallelism.divided_step import Asked, Coordinates, RankStep
 from tensortide.parallelism.experts.owners import DATA as EXPERT_DATA
 from tensortide.parallelism.gradients import GROUP as DATA
 from tensortide.parallelism.gradients import Replicas, average_gradients
 from tensortide.parallelism.made_batch import given_batch
+from tensortide.parallelism.reshaped_in_place import with_views
 from tensortide.parallelism.shared import Shared
 from tensortide.parallelism.zero import ACROSS as ZERO_DATA
 from tensortide.parallelism.zero import GROUP as ZERO
@@ -28,18 +28,18 @@ def rank_step(
     batch_dimension: int | None = None,
     is_local: bool = False,
     shared: Shared | None = None,
-    seeds: Sequence[str] = SEEDS,
 ) -> RankStep:
-    """Divide ``graph`` for the rank at ``coordinates`` by ``seeds``; ``shared``: results of earlier divisions.
+    """Divide ``graph`` for the rank at ``coordinates``, by the seed of each axis; ``shared``: results of earlier ones.
 
     Raises DegreesError as ``per_rank`` does.
     """
-    shared, step = Shared() if shared is None else shared, RankStep(graph)
+    shared = Shared() if shared is None else shared
+    step = RankStep(shared(with_views, graph))
     if degrees.context > 1 or (degrees.data * degrees.micro_batches > 1 and not is_local):
         step = shared(given_batch, shared(analyzed, graph))
     asked = Asked(step.graph, degrees, coordinates, shared, batch_dimension, is_local)
-    for seed in seeds:
-        made = importlib.import_module(seed, __package__).divide(step, asked)
+    for axis in degrees.axes:
+        made = importlib.import_module(axis.seed, __package__).divide(step, asked) if axis.seed else None
         step = step if made is None else step.then(made)
     of_part = (each._replace(flops=each.flops // degrees.context) for each in step.replicated)
     return step._replace(replicated=tuple(of_part))

@@ -163,8 +163,7 @@ def _check_whole(graph: Graph) -> None:
 
 def _described(graph: Graph, degrees: Degrees, stage: int, at: int) -> Graph:
     """``graph`` with the ranks of its groups, those of the rank ``at`` of data and context."""
-    inner = degrees.data * degrees.context * degrees.tensor
-    first = stage * inner + at * degrees.tensor
+    first = stage * degrees.stage_ranks() + at * degrees.model_ranks()
     names = {group_of(op) for op in graph if moves_data(op.name)}
     groups = degrees.groups(first) | {
         name: degrees.across(first, stages) for name in sorted(names) if (stages := tied_stages(name))

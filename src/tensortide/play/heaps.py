@@ -1,4 +1,4 @@
-"""Heaps of numbers with keys, several in one pair of columns, for the player in both of its forms."""
+"""Heaps of numbers with keys, several in one pair of columns, for the players."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The rules of the player, over columns of integers: run by Python on lists, and compiled for arrays.
+"""The rules of the player, over columns of integers.
 
 A queue issues its tasks in list order; issue times never fall. A ``RUN`` is issued when the lane is free, all that it
 needs has ended and there is room: it starts at once. A ``MOVE`` is issued when there is room, and starts when the lane
@@ -225,7 +225,3 @@ def lacks(places: Places, r: Record, place: int, task: int, nbytes: int) -> None
     r.totals[SHORT] += r.level[place] + nbytes - places.capacity[place]
     if r.totals[FAILED] < 0:
         r.totals[FAILED], r.totals[HELD] = task, r.level[place]
-
-
-PARTS = (next_queue, earliest, fits, begin, release, take, drop, lacks, push, pop)
-"""Functions that ``play`` calls."""

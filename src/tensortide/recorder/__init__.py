@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tensortide.errors import WorkloadError
+from tensortide.recorder.script_launch import Place, place_of
 
 if TYPE_CHECKING:
     from tensortide.cost import Cost
@@ -32,6 +33,7 @@ def capture(
     device: str | None = None,
     machine: str | None = None,
     ranks: int | None = None,
+    rank: int | None = None,
     compiled: bool = False,
     changes: Sequence[Change] = (),
     name: str = "",
@@ -60,8 +62,9 @@ def capture(
         device: ``"cuda"`` captures the step of a GPU, without one and on any build of PyTorch: ``torch.cuda`` answers
             as if there were one. A workload that puts no tensor on it is moved there as a whole.
         machine: the GPU whose kernels these are, by its name in the catalogue (default: an A100); implies the device.
-        ranks: processes of a workload written for several (DDP, FSDP, tensor parallel), of which this one is rank 0:
+        ranks: processes of a workload written for several (DDP, FSDP, tensor parallel), of which this one is ``rank``:
             collectives are recorded and move no data.
+        rank: the number of this process, counted from 0 (default: 0).
         compiled: record the graphs that ``torch.compile`` makes of the step, or of its models where it compiles
             nothing, and what is eager between them, in the order in which they run. Nothing is compiled.
         changes: (``recorder.changes``) made to the step while it is captured, as its author would write them.
@@ -78,7 +81,7 @@ def capture(
     workload = named(target, inputs, loss, optimizer, name, verb="capture")
     how: dict[str, Any] = {"real": real, "assume": assume, "first_step": first_step, "compiled": compiled}
     how |= {"gpu": pretended_gpu(device, machine, real), "changes": changes, "progress": progress or (lambda _: None)}
-    return _captured_as_rank_0(ranks, workload, dict(hyperparameters or {}), how)
+    return _captured_at(place_of(ranks, rank or 0), workload, dict(hyperparameters or {}), how)
 
 
 def _check_together(*, changes: bool, real: bool, compiled: bool, gpu: bool) -> None:
@@ -89,17 +92,20 @@ def _check_together(*, changes: bool, real: bool, compiled: bool, gpu: bool) -> 
         raise WorkloadError("--compiled (compiled=True) traces a step for the CPU: leave out --device and --machine")
 
 
-def _captured_as_rank_0(
-    ranks: int | None, workload: Named, hyperparameters: Mapping[str, Scalar], how: Mapping[str, Any]
+def _captured_at(
+    place: Place | None, workload: Named, hyperparameters: Mapping[str, Scalar], how: Mapping[str, Any]
 ) -> Graph:
-    """Capture ``workload`` while no other thread captures, as rank 0 of ``ranks`` if there are any."""
+    """Capture ``workload`` while no other thread captures, as the process at ``place`` if there are several."""
     from tensortide.recorder.building import captured, with_assumption
-    from tensortide.recorder.ranks import as_rank_0
+    from tensortide.recorder.ranks import as_rank
     from tensortide.recorder.surroundings import alone
 
-    with alone(), as_rank_0(ranks):
+    assumed: set[str] = set()
+    with alone(), as_rank(place, assumed.add):
         graph = captured(workload, hyperparameters, **how)
-    return graph if ranks is None else with_assumption(graph, f"rank 0 of {ranks}: collectives move no data")
+    for assumption in [*sorted(assumed, reverse=True), *([] if place is None else [str(place)])]:
+        graph = with_assumption(graph, assumption)
+    return graph
 
 
 def resolver(op: OpView) -> tuple[Cost, How] | None:

@@ -10,7 +10,8 @@ from msgspec.structs import replace
 
 from tensortide.graph.model import Graph, Role, Storage
 from tensortide.memory import blas_workspaces
-from tensortide.recorder.pretended import CUDA, Gpu
+from tensortide.recorder.pretended import Gpu
+from tensortide.recorder.pretended_devices import CUDA
 from tensortide.timing import device
 
 
@@ -32,5 +33,6 @@ def with_blas_workspaces(graph: Graph) -> Graph:
 
 def _workspaces(graph: Graph, gpu: Gpu) -> Iterator[Storage]:
     nbytes = captured_bytes(gpu)
+    place = next((one.device for one in graph.storages if one.device.startswith("cuda")), str(CUDA))
     for handle in sorted({one for one in blas_workspaces.handles(graph) if one is not None}) if nbytes else ():
-        yield Storage(nbytes, str(CUDA), Role.LIBRARY, None, None, blas_workspaces.NAMES[handle])
+        yield Storage(nbytes, place, Role.LIBRARY, None, None, blas_workspaces.NAMES[handle])

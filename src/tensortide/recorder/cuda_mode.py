@@ -16,7 +16,8 @@ from tensortide.recorder import gpu_arguments
 from tensortide.recorder.cuda_kernels import ASSUMED, SHAPES, chosen_kernels
 from tensortide.recorder.fake_mode import StepFakeMode
 from tensortide.recorder.known import KNOWN_NUMEL, forgotten
-from tensortide.recorder.pretended import CPU, CUDA, META, Gpu, asked_by_engine, pretended, with_true_device
+from tensortide.recorder.pretended import CPU, META, Gpu, asked_by_engine, pretended, with_true_device
+from tensortide.recorder.pretended_devices import CUDA
 from tensortide.recorder.readings import Number
 from tensortide.recorder.remedies import without_gpu
 from tensortide.recorder.standins import is_constant
@@ -89,7 +90,7 @@ class CudaFakeMode(StepFakeMode):
         self.gpu, self.machine = gpu, gpu.name
         self.moves_to_gpu = False
         # A model on the device meta is one that nobody has allocated yet: it will be where the others are.
-        self._to_cpu, self._to_gpu = _Moved(CPU, META), _Moved(CUDA, CPU, META)
+        self._to_cpu, self._to_gpu = _Moved(CPU, META), _Moved(torch.device("cuda"), CPU, META)
         self._on_gpu = False
         """True while an op runs whose results are on the GPU."""
 

@@ -16,6 +16,7 @@ from tensortide.errors import CaptureError, DataDependent, ProgramFailed, Tensor
 from tensortide.recorder.code_paths import is_internal
 from tensortide.recorder.context import Tracker
 from tensortide.recorder.fake_mode import UnreachableParameter
+from tensortide.recorder.program_errors import of_program
 from tensortide.recorder.readings import ReadSite
 from tensortide.recorder.remedies import FAKE, Remedy
 from tensortide.recorder.torch_compat import (
@@ -30,7 +31,6 @@ _NEEDS_VALUE = (DataDependentOutputException, DynamicOutputShapeException)
 _ANYWHERE = (NameError, ImportError, OSError, SystemExit)
 """Errors that do not come from the kind of a tensor."""
 _WRAPPERS = ("torch/nn/parallel/distributed.py", "torch/distributed/utils.py")
-_ENGINE_LOOKS = "Cannot access accelerator device"
 _NO_GPU = ("Torch not compiled with CUDA enabled", "Found no NVIDIA driver", "No CUDA GPUs are available")
 _XFORMERS = "xformers/ops/fmha/dispatch.py"
 _NESTED = "NestedTensorImpl"
@@ -108,6 +108,8 @@ def _explain(
     known = known or _of_gpu(what, name, remedy or FAKE, error, where)
     if known is not None:
         return known
+    if (lacking := of_program(error, name)) is not None:
+        return _error(lacking, lacking, ProgramFailed)
     text = headline(error) or "no message"
     hint = "" if remedy is None or isinstance(error, _ANYWHERE) else f"\n{remedy.if_only_here}"
     raised, place = f"{type(error).__name__}: {text}", _place(error)
@@ -163,12 +165,6 @@ def _of_fake_forms(
 
 def _of_gpu(what: str, name: str, other: Remedy, error: BaseException, where: str) -> CaptureError | None:
     """The error of what looks for a GPU."""
-    if _ENGINE_LOOKS in str(error):
-        return _error(
-            "the autograd engine looks for a GPU",
-            f"the {what} of {name} runs the backward pass of a tensor of another class (a nested one is) on a "
-            f"pretended GPU, for which PyTorch's autograd engine looks for the GPU itself\n{where}\n{other.sentence}",
-        )
     if any(text in str(error) for text in _NO_GPU):
         return _error(
             "it uses a GPU, which is not here",

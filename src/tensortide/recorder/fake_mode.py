@@ -19,11 +19,14 @@ from tensortide.recorder.fake_fixes import FIXES
 from tensortide.recorder.fake_shapes import SHAPES
 from tensortide.recorder.known import KNOWN_NUMEL, SIZED, constant, forgotten, unneeded
 from tensortide.recorder.lazy import lazy_modules
+from tensortide.recorder.pretended import CPU, asked_by_engine
 from tensortide.recorder.readable import readable
 from tensortide.recorder.readings import Finding, Number, ReadSite, Sentences, sentences
 from tensortide.recorder.remedies import FAKE, Remedy
 from tensortide.recorder.saving import nothing_saved
 from tensortide.recorder.schema import eager_body
+from tensortide.recorder.storages import SETS, Storages
+from tensortide.recorder.subclasses import fake_subclasses
 from tensortide.recorder.surroundings import replaced, replaced_in
 from tensortide.recorder.torch_compat import (
     FOREACH_TYPES,
@@ -38,6 +41,7 @@ from tensortide.recorder.torch_compat import (
 )
 from tensortide.recorder.value_rules import follow
 from tensortide.recorder.values import Values, typed
+from tensortide.recorder.wrapper_devices import device_of_wrapper
 
 _DEVICE = torch.ops.prim.device.default
 _EQUALITY = (torch.ops.aten.equal.default, torch.ops.aten.allclose.default)
@@ -49,6 +53,9 @@ _UNPADDED = "attention masks hide nothing: no padding, one sequence per row"
 ANSWERS: dict[str, tuple[float, str]] = {
     "torch/amp/grad_scaler.py:get_scale": (65536.0, _SCALE),
     "torch/amp/grad_scaler.py": (0.0, _NO_OVERFLOW),
+    "deepspeed/runtime/utils.py:overflow_gpu": (0.0, _NO_OVERFLOW),
+    "deepspeed/runtime/zero/stage3.py:overflow_gpu": (0.0, _NO_OVERFLOW),
+    "deepspeed/runtime/zero/stage_1_and_2.py:overflow_gpu": (0.0, _NO_OVERFLOW),
     "torch/nn/init.py": (0.0, ""),
     "torch/optim/lbfgs.py:gtd > -tolerance_change": (0.0, "L-BFGS finds a direction that descends"),
     "transformers/masking_utils.py": (1.0, _UNPADDED),
@@ -103,14 +110,21 @@ class StepFakeMode(FakeTensorMode):
         self.answered: set[str] = set()
         self.remarks: set[str] = set()
         """What was assumed besides, and changes no op of the step."""
+        self.unwritten = 0
+        """Calls that wrote no file."""
         self.promised: torch.Tensor | None = None
         """Values of the tensor that is allocated next, where a kernel writes them."""
         self._inside = False
+        self._storages = Storages()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> StepFakeMode:
         """Return the mode itself: tensors of a copied mode would get a new storage in every op."""
         del memo
         return self
+
+    def _wrote_nothing(self, said: str) -> None:
+        self.remarks.add(said)
+        self.unwritten += 1
 
     def assumptions(self, findings: Mapping[ReadSite, Finding] | None = None) -> Sentences:
         """Tell what was assumed, and on what the ops of the step depend, or may depend, by ``findings`` on values."""
@@ -120,8 +134,8 @@ class StepFakeMode(FakeTensorMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """As the base class, but answers the query for a tensor's device, over half of all calls, at once."""
-        if func is _DEVICE and type(args[0]) is FakeTensor:
-            return device_of(args[0])
+        if func is _DEVICE and (known := device_of(args[0])) is not None:
+            return known
         return super().__torch_dispatch__(func, types, args, kwargs or {})
 
     def validate_and_convert_non_fake_tensors(self, func: Any, converter: Any, flat_args: Any, args_spec: Any) -> Any:
@@ -140,7 +154,7 @@ class StepFakeMode(FakeTensorMode):
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:
         """Have everything there that the mode needs around it."""
-        with nothing_saved(self.remarks.add), packed.readable_sizes():
+        with nothing_saved(self._wrote_nothing), packed.readable_sizes():
             yield
 
     def stand_in(self, replace: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:
@@ -173,14 +187,11 @@ class StepFakeMode(FakeTensorMode):
         if run is not None:
             with self:
                 return run(*args, **kwargs)
-        part = sparse.asked(func, args)
-        if part is not None:
-            return part
-        if func in sparse.DENSE:
-            with self:
-                made = sparse.dense(func, args)
-            if made is not None:
-                return made
+        if func in SETS and args[1].device.type != "meta":
+            with replaced(self, "cache_enabled", False):  # the cache would keep the storage
+                return super().dispatch(func, types, (args[0], self._storages.stand_in(args[1]), *args[2:]), kwargs)
+        if (known := self._of_parts(func, args)) is not None:
+            return known
         outermost, self._inside = not self._inside, True
         try:
             with forgotten(*unneeded(self, func, args)):
@@ -195,6 +206,8 @@ class StepFakeMode(FakeTensorMode):
                 return SIZED[func](size, *args, **kwargs)
         finally:
             self._inside = not outermost
+        if result is NotImplemented:  # a tensor of another class runs the op itself
+            return result
         if sparse.any_sparse(result):
             with self:
                 sparse.follow(func, args, result)
@@ -207,6 +220,14 @@ class StepFakeMode(FakeTensorMode):
                     result = FIXES[func](args, result)
             follow(func, self.values, args, kwargs, result)
         return result
+
+    def _of_parts(self, func: Any, args: Sequence[Any]) -> Any:
+        """The result of ``func`` computed from the parts of a sparse tensor; None for an op that is not."""
+        part = sparse.asked(func, args)
+        if part is not None or func not in sparse.DENSE:
+            return part
+        with self:
+            return sparse.dense(func, args)
 
     def _value(self, func: Any, args: Sequence[Any]) -> Number:
         """The value that ``func`` reads: the answer for known library code, else a stand-in."""
@@ -257,12 +278,16 @@ def _answer(frame: FrameType | None) -> tuple[float, str] | None:
     return None
 
 
-def device_of(fake: FakeTensor) -> torch.device:
-    """The device of a fake tensor; the meta device while its own kernel runs."""
-    mode = fake.fake_mode
+def device_of(value: torch.Tensor) -> torch.device | None:
+    """The device of a fake tensor, or the meta device while its own kernel runs; that of a wrapper made for a pretended
+    GPU; None for any other tensor."""
+    if not isinstance(value, FakeTensor):
+        place = device_of_wrapper(value)
+        return CPU if place is not None and asked_by_engine(sys._getframe(1)) else place
+    mode = value.fake_mode
     if mode.in_kernel_invocation:
         return _META
-    return mode.reported_device(fake, sys._getframe(1)) if isinstance(mode, StepFakeMode) else fake.fake_device
+    return mode.reported_device(value, sys._getframe(1)) if isinstance(mode, StepFakeMode) else value.fake_device
 
 
 @contextlib.contextmanager
@@ -279,7 +304,8 @@ def same_paths() -> Iterator[None]:
             stack.callback(supported.remove, FakeTensor)
         stack.enter_context(readable())
         stack.enter_context(lazy_modules())
-        stack.enter_context(replaced(torch.utils, "swap_tensors", _swap_unknown))
+        stack.enter_context(replaced(torch.utils, "swap_tensors", _converted))
+        stack.enter_context(fake_subclasses())
         never = replaced_in("transformers.utils.import_utils", "is_fake_tensor", lambda tensor: False)
         stack.enter_context(never)
         yield
@@ -288,11 +314,17 @@ def same_paths() -> Iterator[None]:
 _swap = torch.utils.swap_tensors
 
 
-def _swap_unknown(first: torch.Tensor, second: torch.Tensor) -> None:
-    """Swap two tensors, as moving or casting a module does. Their known values are forgotten first: PyTorch refuses to
-    swap a tensor with weak references, and known values refer to it weakly."""
-    for tensor in (first, second):
-        if isinstance(tensor, FakeTensor) and tensor.constant is not None:
-            tensor.fake_mode.fake_tensor_converter.invalidate_constant_aliases(tensor.constant)
-    if first is not second:
+def _converted(first: torch.Tensor, second: torch.Tensor) -> None:
+    """Give ``first`` what ``second`` holds, where PyTorch would swap fake tensors as a module is moved or cast.
+
+    Real tensors are given new data instead, and may have weak references meanwhile, with which none can be swapped.
+    """
+    if first is second:
+        return
+    if not isinstance(first, FakeTensor) or not isinstance(second, FakeTensor):
         _swap(first, second)
+        return
+    for tensor in (first, second):
+        if tensor.constant is not None:
+            tensor.fake_mode.fake_tensor_converter.invalidate_constant_aliases(tensor.constant)
+    first.data = second.data

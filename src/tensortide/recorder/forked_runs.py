@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from tensortide.recorder.script import Script
+    from tensortide.recorder.script_command import Script
 
 GRACE_S = 5.0
 """Time in which a script must end that has been told to by a signal."""
@@ -40,6 +40,7 @@ class Forks:
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             env=environment,
+            cwd=script.folder,
             pass_fds=(taken, said),
         )
         os.close(taken)

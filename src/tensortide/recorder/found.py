@@ -5,10 +5,12 @@ from __future__ import annotations
 import gc
 import inspect
 import sys
+from collections import UserDict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
-from types import FrameType, FunctionType, ModuleType
+from types import FrameType, FunctionType, GetSetDescriptorType, ModuleType
 from typing import Any, TypeVar
 
 import torch
@@ -87,7 +89,7 @@ def _reached(level: list[tuple[str, Any]]) -> Found:
         inside: list[tuple[str, Any]] = []
         for path, value in level:
             kind = type(value)
-            if kind in _PLAIN or id(value) in seen or kind.__module__.startswith(_OWN):
+            if kind in _PLAIN or id(value) in seen or str(kind.__module__).startswith(_OWN):
                 continue
             seen.add(id(value))
             if issubclass(kind, torch.Tensor):
@@ -116,13 +118,30 @@ def _user_frames(frame: FrameType | None) -> list[FrameType]:
 
 
 def _inside(value: Any) -> Iterable[tuple[object, Any]]:
-    """Items of a container or attributes of an object, by key, index or name."""
-    if isinstance(value, Mapping):
-        return list(value.items())[:_MOST]
-    if isinstance(value, (list, tuple)):
-        return enumerate(value[:_MOST])
-    attributes = getattr(value, "__dict__", None)
-    return list(attributes.items())[:_MOST] if type(attributes) is dict else ()
+    """Items of a container or attributes of an object, by key, index or name.
+
+    Nothing that the program has written runs: neither a property, nor ``__getattr__``, nor the methods of a container
+    of its own, which may raise or load.
+    """
+    kind = type(value)
+    if issubclass(kind, dict):
+        return [*islice(dict.items(value), _MOST)]
+    if issubclass(kind, (list, tuple)):
+        items = list if issubclass(kind, list) else tuple
+        return enumerate(items.__getitem__(value, slice(_MOST)))
+    attributes = _attributes(value)
+    held = attributes.get("data") if issubclass(kind, UserDict) else None
+    return [*islice((held if type(held) is dict else attributes).items(), _MOST)]
+
+
+def _attributes(value: Any) -> dict[str, Any]:
+    """The attributes that an object stores; empty for one whose class computes them."""
+    for kind in type(value).__mro__:
+        stored = vars(kind).get("__dict__")
+        if stored is not None:
+            found = stored.__get__(value) if isinstance(stored, GetSetDescriptorType) else None
+            return found if type(found) is dict else {}
+    return {}
 
 
 def caller() -> str:

@@ -7,34 +7,71 @@ generators and streams are objects that only a build with CUDA can make.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
 from torch.nn.parallel import comm
 from torch.overrides import TorchFunctionMode
 
+from tensortide.recorder.pretended_devices import current_device
 from tensortide.recorder.surroundings import replaced
+from tensortide.recorder.torch_compat import FakeTensor
 
 _CPU_GENERATOR = torch.Generator
 
 
 class _Numbered(TorchFunctionMode):
-    """Reads ``device=0``, ``.to(0)``, ``.cuda(0)`` and ``torch.device(0)`` as the GPU of that number."""
+    """Reads ``device=0``, ``.to(0)``, ``.cuda(0)`` and ``torch.device(0)`` as the GPU of that number, and ``cuda`` as
+    the current one."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Call ``func`` with a device where its argument is a number."""
         kwargs = kwargs or {}
-        if type(kwargs.get("device")) is int:
-            kwargs = {**kwargs, "device": torch.device("cuda", kwargs["device"])}
-        place = _PLACES.get(getattr(func, "__name__", ""))
-        if place is not None and len(args) > place and type(args[place]) is int:
-            args = (*args[:place], torch.device("cuda", args[place]), *args[place + 1 :])
+        if "device" in kwargs:
+            kwargs = {**kwargs, "device": _numbered(kwargs["device"])}
+        name = getattr(func, "__name__", "")
+        place = _PLACES.get(name)
+        if name == "cuda" and args and kwargs.get("device") is None and (len(args) < 2 or args[1] is None):
+            args, kwargs = (
+                (args[0], _numbered("cuda"), *args[2:]),
+                {key: kwargs[key] for key in kwargs if key != "device"},
+            )
+        elif place is not None and len(args) > place and (name not in _MADE or type(args[place]) is int):
+            args = (*args[:place], _numbered(args[place]), *args[place + 1 :])
         return func(*args, **kwargs)
+
+
+def _numbered(place: Any) -> Any:
+    """The device that ``place`` is: a number, or ``cuda`` for the current one, which PyTorch takes to be the first."""
+    if type(place) is int:
+        return torch.device("cuda", place)
+    unnumbered = place == "cuda" if type(place) is str else type(place) is torch.device and place == _CUDA
+    return torch.device("cuda", current_device()) if unnumbered and current_device() else place
+
+
+_CUDA = torch.device("cuda")
 
 
 _PLACES = {"to": 1, "cuda": 1, "_parse_to": 0, "device": 0, "__new__": 0}
 """Position of the device among the arguments of functions that take it without its name."""
+_MADE = ("device", "__new__")
+"""Functions among these that make a device."""
+
+
+class _CpuGenerator(_CPU_GENERATOR):
+    """A generator of the CPU that keeps its state if it is given one without values, as a collective returns it."""
+
+    def set_state(self, new_state: torch.Tensor) -> _CpuGenerator:
+        """As the base class."""
+        if not isinstance(new_state, FakeTensor):
+            super().set_state(new_state)
+        return self
+
+
+def _with_values(put: Callable[[torch.Tensor], None]) -> Callable[[torch.Tensor], None]:
+    """``put``, which sets a state of random generators, for states that have values."""
+    return lambda new_state: None if isinstance(new_state, FakeTensor) else put(new_state)
 
 
 class _Kind(type(_CPU_GENERATOR)):  # type: ignore[misc]
@@ -51,17 +88,38 @@ class _Generator(_CPU_GENERATOR, metaclass=_Kind):
         """Make a generator of ``device``."""
         device = torch.device("cuda", device) if type(device) is int else torch.device(device)
         if device.type != "cuda":
-            return _CPU_GENERATOR(device)
+            return _CpuGenerator(device) if device.type == "cpu" else _CPU_GENERATOR(device)
         made = super().__new__(cls)
         made.place = torch.device("cuda", device.index or 0)
         return made
 
     place: torch.device
 
+    def get_state(self) -> torch.Tensor:
+        """A state: that of every generator of the GPU."""
+        return torch.zeros(16, dtype=torch.uint8)
+
+    def set_state(self, new_state: torch.Tensor) -> _Generator:
+        """Take any state: it has no values."""
+        del new_state
+        return self
+
     @property
     def device(self) -> torch.device:  # type: ignore[override]
         """The GPU."""
         return self.place
+
+
+class _Generators:
+    """The default generators of the GPUs: one for all of them."""
+
+    def __init__(self) -> None:
+        self._one = _Generator("cuda")
+
+    def __getitem__(self, index: int) -> Any:
+        """Return the generator of any GPU."""
+        del index
+        return self._one
 
 
 def _scattered(tensor: torch.Tensor, devices: Sequence[Any] | None = None, *_: Any, **__: Any) -> Any:
@@ -76,6 +134,9 @@ def understood() -> Iterator[None]:
     """Let PyTorch's functions take what means the pretended GPU."""
     with contextlib.ExitStack() as stack:
         stack.enter_context(replaced(torch, "Generator", _Generator))
+        stack.enter_context(replaced(torch.cuda, "default_generators", _Generators()))
+        for owner in (torch, torch.random):
+            stack.enter_context(replaced(owner, "set_rng_state", _with_values(torch.set_rng_state)))
         stack.enter_context(replaced(torch.Tensor, "record_stream", lambda tensor, stream: None))
         stack.enter_context(replaced(comm, "scatter", _scattered))
         stack.enter_context(_Numbered())

@@ -23,6 +23,17 @@ import torch
 
 from tensortide.errors import CaptureError, TorchUnavailable
 from tensortide.recorder.gpu_arguments import understood
+from tensortide.recorder.pretended_devices import (
+    CUDA,
+    Answer,
+    Event,
+    Stream,
+    answer,
+    core_names,
+    current_device,
+    device_count,
+    set_device,
+)
 from tensortide.recorder.surroundings import replaced
 from tensortide.recorder.torch_compat import (
     FakeTensor,
@@ -35,11 +46,11 @@ from tensortide.recorder.torch_compat import (
     forget_missing_gpu,
     run_backward,
 )
+from tensortide.recorder.wrapper_devices import devices_in_python
 from tensortide.timing import Device
 
 CPU = torch.device("cpu")
 META = torch.device("meta")
-CUDA = torch.device("cuda", 0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +124,11 @@ def pretended(gpu: Gpu, mode: TorchDispatchMode, note: Callable[[str], None]) ->
             for name, answer in answers.items():
                 stack.enter_context(replaced(owner, name, answer))
         stack.enter_context(understood())
+        stack.enter_context(devices_in_python())
         _active.append(mode)
         stack.callback(_active.pop)
+        stack.callback(set_device, current_device())
+        set_device(0)
         yield
 
 
@@ -205,62 +219,19 @@ def is_redundant_copy(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) ->
 # -- torch.cuda ------------------------------------------------------------------------------------
 
 
-class _Stream:
-    """The only stream of the pretended GPU; its work is always done."""
-
-    stream_id = cuda_stream = device_index = priority = 0
-    device = CUDA
-
-    def __init__(self, *args: object, **kwargs: object) -> None:
-        del args, kwargs
-
-    def __enter__(self) -> _Stream:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        del error
-
-    def query(self) -> bool:
-        """Return that all work is done."""
-        return True
-
-    def is_capturing(self) -> bool:
-        """Return that no graph is being captured."""
-        return False
-
-    def synchronize(self, *args: object) -> None:
-        """Do nothing, like all methods that wait or record."""
-
-    wait_event = wait_stream = record = wait = synchronize
-
-    def record_event(self, event: Any = None) -> Any:
-        """Return an event whose work is done."""
-        return event or _Event()
-
-    def elapsed_time(self, other: object) -> float:
-        """Return one millisecond: programs divide by it."""
-        del other
-        return 1.0
-
-
-class _Event(_Stream):
-    """An event on the pretended GPU."""
-
-
-_STREAM = _Stream()
+_STREAM = Stream()
 
 Answers = dict[str, Any]
-Answer = Callable[..., Any]
 _USED = ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved", "memory_cached")
 _IGNORED = ("empty_cache", "reset_peak_memory_stats", "reset_accumulated_memory_stats", "synchronize", "set_stream")
 
 
-def _answer(value: Any) -> Answer:
-    return lambda *args, **kwargs: value
+_STATES = ("_lazy_call", "get_rng_state", "get_rng_state_all", "initial_seed", "set_rng_state", "set_rng_state_all")
+"""Names of ``torch.cuda.random`` that ``torch.cuda`` has, too."""
 
 
-def _no_context(*args: object) -> contextlib.AbstractContextManager[None]:
-    del args
+def _no_context(*args: object, **kwargs: object) -> contextlib.AbstractContextManager[None]:
+    del args, kwargs
     return contextlib.nullcontext()
 
 
@@ -275,16 +246,18 @@ def _answers(gpu: Gpu, note: Callable[[str], None]) -> Iterator[tuple[Any, Answe
 
         return read
 
-    ignored, cuda, memory = _answer(None), torch.cuda, counter((gpu.memory_bytes, gpu.memory_bytes))
+    ignored, cuda, memory = answer(None), torch.cuda, counter((gpu.memory_bytes, gpu.memory_bytes))
     common = {
         **dict.fromkeys(_USED, counter(0)),
         **dict.fromkeys(_IGNORED, ignored),
-        "device_count": _device_count,
-        "is_available": _answer(True),
-        "current_stream": _answer(_STREAM),
+        "device_count": device_count,
+        "is_available": answer(True),
+        "current_stream": answer(_STREAM),
     }
     counters = {"mem_get_info": memory, "memory_stats": counter({}), "memory_summary": counter("")}
-    yield cuda, {**common, **counters, **_of_cuda(gpu)}
+    own = _of_cuda(gpu)
+    yield cuda, {**common, **counters, **own}
+    yield cuda.random, {name: own[name] for name in _STATES}
     history: Answers = dict.fromkeys(("_record_memory_history", "_dump_snapshot"), counter(None))
     yield cuda.memory, {**common, **counters, **history, "_snapshot": counter({"segments": [], "device_traces": []})}
     yield cuda.nvtx, dict.fromkeys(("range_push", "range_pop", "range_start", "range_end", "mark"), ignored)
@@ -292,61 +265,58 @@ def _answers(gpu: Gpu, note: Callable[[str], None]) -> Iterator[tuple[Any, Answe
     yield (
         torch.backends.cudnn,
         {
-            "is_available": _answer(gpu.nvidia),
-            "version": _answer(91900),
-            "is_acceptable": _answer(False),  # else recurrent layers would flatten their weights
+            "is_available": answer(gpu.nvidia),
+            "version": answer(91900),
+            "is_acceptable": answer(False),  # else recurrent layers would flatten their weights
         },
     )
-    yield torch.backends.cuda, {"is_built": _answer(True)}
+    yield torch.backends.cuda, {"is_built": answer(True)}
     accelerator: Any = getattr(torch, "accelerator", None)
     if accelerator is not None:
         yield (
             accelerator,
             {
                 **common,
-                **dict.fromkeys(("current_device_index", "current_device_idx"), _answer(0)),
-                **dict.fromkeys(("set_device_index", "set_device_idx"), ignored),
+                **dict.fromkeys(("current_device_index", "current_device_idx"), current_device),
+                **dict.fromkeys(("set_device_index", "set_device_idx"), set_device),
                 "current_accelerator": lambda check_available=False: torch.device("cuda"),
                 "device_index": _no_context,
                 "get_memory_info": memory,
             },
         )
-    yield core_answers(torch.device("cuda"))
+    core, answers = core_answers(torch.device("cuda"))
+    yield core, answers | core_names()
     yield fake_module, {"init_gpu_context": ignored}  # there is no context to create
-
-
-def _device_count() -> int:
-    """The number of GPUs: one, or one for each rank of a pretended process group."""
-    group = torch.distributed
-    return group.get_world_size() if group.is_available() and group.is_initialized() else 1
 
 
 def _of_cuda(gpu: Gpu) -> Answers:
     """Answers that only ``torch.cuda`` gives, apart from its counters."""
-    ignored, fresh = _answer(None), torch.zeros(16, dtype=torch.uint8)
+    ignored, fresh = answer(None), torch.zeros(16, dtype=torch.uint8)
     return {
-        **dict.fromkeys(("_lazy_init", "init", "_lazy_call", "set_device", "ipc_collect", "_sleep"), ignored),
+        **dict.fromkeys(("_lazy_init", "init", "_lazy_call", "ipc_collect", "_sleep"), ignored),
         **dict.fromkeys(("reset_max_memory_allocated", "reset_max_memory_cached"), ignored),
         **dict.fromkeys(("set_rng_state", "set_rng_state_all", "set_per_process_memory_fraction"), ignored),
-        **dict.fromkeys(("Stream", "ExternalStream"), _Stream),
+        **dict.fromkeys(("Stream", "ExternalStream"), Stream),
         **dict.fromkeys(("stream", "device", "device_of"), _no_context),
-        **dict.fromkeys(("can_device_access_peer", "is_current_stream_capturing"), _answer(False)),
-        "get_sync_debug_mode": _answer(0),
+        "is_initialized": answer(True),
+        **dict.fromkeys(("can_device_access_peer", "is_current_stream_capturing"), answer(False)),
+        "get_sync_debug_mode": answer(0),
         "set_sync_debug_mode": ignored,
-        "get_rng_state": _answer(fresh),
-        "get_rng_state_all": _answer([fresh]),
-        "initial_seed": _answer(0),
-        "current_device": _answer(0),
-        "current_blas_handle": _answer(0),
-        "utilization": _answer(0),
-        "default_stream": _answer(_STREAM),
-        "Event": _Event,
-        "get_device_properties": _answer(_properties(gpu)),
-        "get_device_name": _answer(gpu.name),
-        "get_device_capability": _answer(gpu.capability),
-        "get_arch_list": _answer([f"sm_{gpu.capability[0]}{gpu.capability[1]}"]),
+        "get_rng_state": answer(fresh),
+        "get_rng_state_all": answer([fresh]),
+        "initial_seed": answer(0),
+        "set_device": set_device,
+        "current_device": current_device,
+        "current_blas_handle": answer(0),
+        "utilization": answer(0),
+        "default_stream": answer(_STREAM),
+        "Event": Event,
+        "get_device_properties": answer(_properties(gpu)),
+        "get_device_name": answer(gpu.name),
+        "get_device_capability": answer(gpu.capability),
+        "get_arch_list": answer([f"sm_{gpu.capability[0]}{gpu.capability[1]}"]),
         "is_bf16_supported": lambda including_emulation=True: bool(including_emulation or gpu.capability >= (8, 0)),
-        "is_tf32_supported": _answer(gpu.capability >= (8, 0)),
+        "is_tf32_supported": answer(gpu.capability >= (8, 0)),
     }
 
 

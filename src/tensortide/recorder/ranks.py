@@ -1,4 +1,4 @@
-"""Capture of one of many processes: as rank 0 of a process group whose collectives move no data."""
+"""Capture of one of many processes: as one rank of a process group whose collectives move no data."""
 
 from __future__ import annotations
 
@@ -8,15 +8,21 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Iterator, Sequence
+from datetime import timedelta
 from typing import Any
 
 import torch
 import torch.distributed as dist
 
 from tensortide.errors import CaptureError, TorchUnavailable
+from tensortide.recorder.peers import answering
 from tensortide.recorder.replicas import replicas
+from tensortide.recorder.script_launch import ADDRESS, Place, rank_variables
 from tensortide.recorder.surroundings import replaced
 from tensortide.recorder.torch_compat import GROUPS, found
+
+_NO_WAIT = timedelta(seconds=1)
+"""Time after which a key that another rank would put in the store is missing."""
 
 
 def _refused(join: Callable[..., Any]) -> Callable[..., Any]:
@@ -42,9 +48,13 @@ def _refused(join: Callable[..., Any]) -> Callable[..., Any]:
     return joined
 
 
-def _spawned(function: Callable[..., Any], args: Sequence[Any] = (), *_: Any, **__: Any) -> None:
-    """Run what ``torch.multiprocessing.spawn`` would start in each process, as rank 0."""
-    function(0, *args)
+def _spawning(rank: int) -> Callable[..., None]:
+    """Return a stand-in for ``torch.multiprocessing.spawn`` that runs the function of a process as the ``rank``."""
+
+    def spawned(function: Callable[..., Any], args: Sequence[Any] = (), *_: Any, **__: Any) -> None:
+        function(rank, *args)
+
+    return spawned
 
 
 def _not_spawned(function: Callable[..., Any], args: Any = (), nprocs: int = 1, *_: Any, **__: Any) -> None:
@@ -58,22 +68,30 @@ def _not_spawned(function: Callable[..., Any], args: Any = (), nprocs: int = 1, 
     )
 
 
+def _pretended(make: Callable[..., Any]) -> Callable[..., Any]:
+    """``new_group`` of whatever backend, without data and without others to wait for."""
+
+    @functools.wraps(make)
+    def made(*args: Any, **kwargs: Any) -> Any:
+        given = inspect.signature(make).bind(*args, **kwargs).arguments
+        return make(**{**given, "backend": "fake", "pg_options": None})
+
+    return made
+
+
 @contextlib.contextmanager
-def as_rank_0(of: int | None) -> Iterator[None]:
-    """Be rank 0 ``of`` so many while active, whatever process group the code asks for. None: of one process alone, and
-    code that waits for others is an error.
+def as_rank(place: Place | None, note: Callable[[str], None]) -> Iterator[None]:
+    """Be the process at ``place`` while active, whatever process group the code asks for. None: a process alone, and
+    code that waits for others is an error. ``note`` receives what is assumed of the other ranks.
 
     Raises CaptureError if the process is already in a group, TorchUnavailable without PyTorch's distributed package.
     """
-    if of is None:
+    if place is None:
         waits = replaced(dist, "init_process_group", _refused(dist.init_process_group)) if dist.is_available() else None
         with waits or contextlib.nullcontext(), replaced(torch.multiprocessing, "spawn", _not_spawned):
             yield
         return
-    if of < 1:
-        raise CaptureError(f"--ranks (ranks=) takes a number of processes from 1 up, not {of}")
-    store: Any = found("torch.testing._internal.distributed.fake_pg.FakeStore") if dist.is_available() else None
-    if store is None:
+    if not dist.is_available() or found("torch.testing._internal.distributed.fake_pg.FakeStore") is None:
         raise TorchUnavailable("this PyTorch is built without torch.distributed, which --ranks (ranks=) needs")
     if dist.is_initialized():
         raise CaptureError(
@@ -83,19 +101,22 @@ def as_rank_0(of: int | None) -> Iterator[None]:
     def joined(*args: Any, **kwargs: Any) -> None:
         del args, kwargs
 
-    ranks = {"RANK": "0", "LOCAL_RANK": "0", "WORLD_SIZE": str(of), "LOCAL_WORLD_SIZE": str(of)}
-    ranks |= {"MASTER_ADDR": "localhost", "MASTER_PORT": "29500"}
+    ranks = {**rank_variables(place), **{name: os.environ[name] for name in ADDRESS if name in os.environ}}
     before = {name: os.environ.get(name) for name in ranks}
     hook = sys.excepthook
-    dist.init_process_group("fake", store=store(), rank=0, world_size=of)
+    store = found("torch.distributed.HashStore")()
+    store.set_timeout(_NO_WAIT)
+    dist.init_process_group("fake", store=store, rank=place.rank, world_size=place.ranks)
     sys.excepthook = hook  # PyTorch's hook would prefix every later traceback with the rank
     os.environ.update(ranks)
     try:
         with (
             replaced(dist, "init_process_group", joined),
             replaced(dist, "destroy_process_group", joined),
-            replaced(torch.multiprocessing, "spawn", _spawned),
+            replaced(dist, "new_group", _pretended(dist.new_group)),
+            replaced(torch.multiprocessing, "spawn", _spawning(place.local)),
             replicas(),
+            answering(note),
         ):
             yield
     finally:

@@ -104,8 +104,8 @@ class Recorder(Mode):
     def __torch_dispatch__(
         self, func: Any, types: Sequence[type], args: Sequence[Any] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        if func is _DEVICE and type(args[0]) is FakeTensor:  # over half of all calls: answered without a dispatch
-            return device_of(args[0])
+        if func is _DEVICE and (known := device_of(args[0])) is not None:  # over half of all calls
+            return known
         kwargs = kwargs or {}
         if self.paused or func in PASSED_ON:
             return func(*args, **kwargs)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import gc
+import sys
 import weakref
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, ParamSpec, TypeVar
@@ -22,7 +23,9 @@ from tensortide.recorder.building import meta_of
 from tensortide.recorder.fake_mode import StepFakeMode
 from tensortide.recorder.found import caller, existing
 from tensortide.recorder.live_step import LiveStep
+from tensortide.recorder.not_reached import not_reached, times
 from tensortide.recorder.periods import Periods
+from tensortide.recorder.reading import reader
 from tensortide.recorder.surroundings import alone, replaced
 from tensortide.recorder.torch_compat import LoaderIterator, disable_current_modes
 
@@ -77,7 +80,9 @@ class Recording:
         self._stepping: list[int] = []
         self._called: weakref.WeakValueDictionary[int, torch.nn.Module] = weakref.WeakValueDictionary()
         self._depth = self._in_backward = self._forwards = self._backwards = 0
-        self._whole = self._end_pending = False
+        self._whole = self._end_pending = self._is_function = False
+        self._backward_place: int | None = None
+        """A number for the line of the last backward pass of a loop without an optimizer, until the next step."""
 
     # -- results --------------------------------------------------------------------------------
 
@@ -102,32 +107,15 @@ class Recording:
 
     def missed(self) -> str:
         """Explain why no step has been recorded so far, by what was seen."""
-        steps, count = sum(self.periods.steps.values()), self.periods.count
-        if not steps:
-            seen = f"{_times(self._forwards, 'forward pass', 'es')}, {_times(self._backwards, 'backward pass', 'es')}"
-            return f"no training step was seen: {seen}, and no step of an optimizer of torch.optim{self._instead()}"
-        skipped = f", {self.periods.skipped} skipped by the gradient scaler" if self.periods.skipped else ""
-        seen = f"{_times(count, 'training step')} ended ({_times(steps, 'optimizer step')}{skipped})"
-        hint = f": --step {count} (step={count}) records the last" if count else ""
-        return f"step {self.step} was not reached: {seen}{hint}"
-
-    def _instead(self) -> str:
-        """Advice where no optimizer steps: the thing to record instead."""
-        if not (self._forwards or self._backwards):
-            return ""
-        what = "that updates parameters itself" if self._backwards else "without training"
-        return (
-            f". A loop {what} is recorded by function: decorate one that runs a single step with @tensortide.record, "
-            "or report it as FILE.py:FUNCTION"
-        )
+        return not_reached(self.periods, self.step, self._forwards, self._backwards)
 
     def _notes(self) -> list[str]:
         notes = sorted(self.notes)
         if self.periods.skipped:
-            times = _times(self.periods.skipped, "step")
-            notes.append(f"the gradient scaler skipped {times} before the recorded one")
+            skipped = times(self.periods.skipped, "step")
+            notes.append(f"the gradient scaler skipped {skipped} before the recorded one")
         if self.periods.missing:
-            others = _times(self.periods.missing, "optimizer")
+            others = times(self.periods.missing, "optimizer")
             notes.append(f"{others} did not step before the end of the recorded step: another step may cost more")
         return notes
 
@@ -197,7 +185,7 @@ class Recording:
                 self._finish(result)
                 return result
 
-        self.name = self.name or function.__qualname__
+        self.name, self._is_function = self.name or function.__qualname__, True
         vars(watched)["recording"] = self
         return watched
 
@@ -285,6 +273,8 @@ class Recording:
             self.alive()
         if self._is_over():
             return
+        if self._backward_place is not None and not self._depth and torch.is_grad_enabled():
+            self._updated_by_hand(self._backward_place)
         self._called[id(module)] = module
         self._forwards += not self._depth
         self._depth += 1
@@ -345,7 +335,21 @@ class Recording:
             self._in_backward -= 1
         if self._end_pending and not self._in_backward:
             self._end_training_step()
+        elif not (self._in_backward or self._is_function or self._optimizers):
+            frame, _ = reader(sys._getframe(2))
+            self._backward_place = 0 if frame is None else hash((frame.f_code, frame.f_lineno))
         return result
+
+    def _updated_by_hand(self, line: int) -> None:
+        """End a training step that has updated parameters without an optimizer, after the backward pass of a ``line``:
+        the next step begins with its forward pass. Several lines, each a number, count as several optimizers."""
+        self._backward_place = None
+        if self.periods.stepped(line):
+            self.notes.add(
+                "no optimizer steps: a training step ends before the forward pass after a backward pass, so that one "
+                "which accumulates gradients counts as several"
+            )
+            self._end_training_step()
 
     def _iterated(self, function: Callable[..., Any], loader: Any) -> Any:
         """Begin to load: fork workers without a mode, and none on fake tensors, which processes cannot share."""
@@ -394,7 +398,3 @@ def _wrapped(function: Callable[..., Any], around: Callable[..., Any]) -> Callab
         return around(function, *args, **kwargs)
 
     return call
-
-
-def _times(number: int, what: str, plural: str = "s") -> str:
-    return f"{number} {what}" if number == 1 else f"{number or 'no'} {what}{plural}"

@@ -1,4 +1,5 @@
-"""Suppression of files that a program saves while it runs on fake tensors; existing ones are kept."""
+"""Suppression of files that a program saves while it runs on fake tensors: existing ones are kept, and what would have
+been written is read back from memory."""
 
 from __future__ import annotations
 
@@ -10,13 +11,17 @@ import io
 import os
 import pickle
 import shutil
+import stat
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from tensortide.recorder.reading import reader
 from tensortide.recorder.readings import shortened
+from tensortide.recorder.saved_in_memory import Unwritten, content, loading
 from tensortide.recorder.surroundings import replaced
 from tensortide.recorder.torch_compat import FakeTensor
 
@@ -40,8 +45,8 @@ def nothing_saved(note: Callable[[str], None]) -> Iterator[None]:
     for module in _LAZY:
         with contextlib.suppress(ImportError):
             importlib.import_module(module)
-    unwritten: set[str] = set()
-    opened = _opening_aside(unwritten)
+    unwritten: Unwritten = {}
+    opened = _opening_aside(unwritten, builtins.open)
     with contextlib.ExitStack() as stack:
         for module, name in _WRITERS:
             owner = sys.modules.get(module)
@@ -50,28 +55,82 @@ def nothing_saved(note: Callable[[str], None]) -> Iterator[None]:
                 stack.enter_context(replaced(owner, name, writer))
         for owner, name in _MOVERS:
             stack.enter_context(replaced(owner, name, _moving_what_is_written(getattr(owner, name), unwritten)))
+        for owner, name, around in (
+            *((os, name, _found_in_memory) for name in ("stat", "lstat")),
+            *((os, name, _removed) for name in ("remove", "unlink")),
+            (torch, "load", loading),
+            (torch.serialization, "load", loading),
+            (sys.modules.get("safetensors.torch"), "load_file", loading),
+            (sys.modules.get("numpy"), "load", loading),
+        ):
+            if hasattr(owner, name):
+                stack.enter_context(replaced(owner, name, around(getattr(owner, name), unwritten)))
         for owner in (builtins, io):
             stack.enter_context(replaced(owner, "open", opened))
         stack.enter_context(replaced(pickle, "dump", _pickling_no_tensor(note, unwritten)))
         yield
 
 
-def _moving_what_is_written(function: Callable[..., Any], unwritten: set[str]) -> Callable[..., Any]:
+def _moving_what_is_written(function: Callable[..., Any], unwritten: Unwritten) -> Callable[..., Any]:
     """``function``, which gives a file another name or copies it, without effect on one that was not written: programs
     write a checkpoint beside the one that it then replaces."""
+    keeps = function.__name__.startswith(("copy", "link"))
 
     @functools.wraps(function)
     def moved(source: Any, target: Any, *args: Any, **kwargs: Any) -> Any:
-        return target if _path(source) in unwritten else function(source, target, *args, **kwargs)
+        before = _path(source)
+        if before is None or before not in unwritten:
+            return function(source, target, *args, **kwargs)
+        after = Path(target, Path(before).name) if Path(target).is_dir() else target
+        unwritten[os.path.realpath(after)] = unwritten[before] if keeps else unwritten.pop(before)
+        return target
 
     return moved
+
+
+def _found_in_memory(function: Callable[..., Any], unwritten: Unwritten) -> Callable[..., Any]:
+    """``os.stat``, which finds a file that was not written and that nothing of its name stands for."""
+    inside = False
+
+    @functools.wraps(function)
+    def found(path: Any, *args: Any, **kwargs: Any) -> Any:
+        nonlocal inside
+        try:
+            return function(path, *args, **kwargs)
+        except FileNotFoundError:
+            if inside or not unwritten:  # the real path of a file is found through its status
+                raise
+            inside = True
+            try:
+                name = _path(path) or ""
+                held = unwritten.get(name) if Path(name).parent.is_dir() else None  # else its folder was removed
+            finally:
+                inside = False
+            if held is None:
+                raise
+            when = held.written_s
+            fields = (stat.S_IFREG | 0o644, 0, 0, 1, 0, 0, len(held), *(int(when),) * 3)
+            return os.stat_result(fields, {f"st_{each}time": when for each in "amc"})
+
+    return found
+
+
+def _removed(function: Callable[..., Any], unwritten: Unwritten) -> Callable[..., Any]:
+    """``os.remove``, for which a file that was not written is enough."""
+
+    @functools.wraps(function)
+    def removed(path: Any, *args: Any, **kwargs: Any) -> None:
+        if unwritten.pop(_path(path) or "", None) is None:
+            function(path, *args, **kwargs)
+
+    return removed
 
 
 class _Aside(io.FileIO):
     """A file that is written under another name, and takes its own when it is closed: never, if ``unwritten`` has it by
     then, so that one that is there stays as it is."""
 
-    def __init__(self, path: str, mode: str, unwritten: set[str]) -> None:
+    def __init__(self, path: str, mode: str, unwritten: Unwritten) -> None:
         self._aside = f"{path}.{os.getpid()}.unfinished"
         self._unwritten = unwritten
         super().__init__(self._aside, mode)
@@ -93,14 +152,18 @@ class _Aside(io.FileIO):
 _open, _replace, _dump = open, os.replace, pickle.dump
 
 
-def _opening_aside(unwritten: set[str]) -> Callable[..., Any]:
+def _opening_aside(unwritten: Unwritten, function: Callable[..., Any]) -> Callable[..., Any]:
     """``open``, which empties no file: what is opened to be written anew, in bytes, is written beside it first."""
+    apart = function is not _open  # files are written elsewhere anyway
 
-    @functools.wraps(_open)
+    @functools.wraps(function)
     def opened(file: Any, mode: str = "r", buffering: int = -1, *args: Any, **kwargs: Any) -> Any:
         path = _path(file)
-        if path is None or sorted(mode.replace("+", "")) != ["b", "w"] or not (Path(path).is_file() or _is_free(path)):
-            return _open(file, mode, buffering, *args, **kwargs)
+        if path in unwritten and "r" in mode and "b" in mode:
+            return io.BytesIO(unwritten[path])
+        anew = not apart and sorted(mode.replace("+", "")) == ["b", "w"]
+        if path is None or not anew or not (Path(path).is_file() or _is_free(path)):
+            return function(file, mode, buffering, *args, **kwargs)
         raw = _Aside(os.path.realpath(path), mode, unwritten)
         if buffering == 0:
             return raw
@@ -120,7 +183,7 @@ def _path(file: Any) -> str | None:
     return os.path.realpath(os.fsdecode(name)) if isinstance(name, (str, bytes, os.PathLike)) else None
 
 
-def _pickling_no_tensor(note: Callable[[str], None], unwritten: set[str]) -> Callable[..., None]:
+def _pickling_no_tensor(note: Callable[[str], None], unwritten: Unwritten) -> Callable[..., None]:
     """``pickle.dump``, which writes nothing if there is a fake tensor in what it is given."""
 
     @functools.wraps(_dump)
@@ -129,7 +192,7 @@ def _pickling_no_tensor(note: Callable[[str], None], unwritten: set[str]) -> Cal
             with replaced(FakeTensor, "__reduce_ex__", _refused):
                 content = pickle.dumps(value, *args, **kwargs)
         except _FakeError:
-            _writing_nothing(_dump, "pickle", note, unwritten)(file)
+            _writing_nothing(_dump, "pickle", note, unwritten)(value, file)
         else:
             file.write(content)
 
@@ -145,13 +208,20 @@ def _refused(*_: Any) -> Any:
 
 
 def _writing_nothing(
-    function: Callable[..., Any], module: str, note: Callable[[str], None], unwritten: set[str]
+    function: Callable[..., Any], module: str, note: Callable[[str], None], unwritten: Unwritten
 ) -> Callable[..., None]:
     @functools.wraps(function)
-    def saved(*args: Any, **kwargs: Any) -> None:
-        unwritten.update(path for arg in (*args, *kwargs.values()) if (path := _path(arg)) is not None)
+    def saves(*args: Any, **kwargs: Any) -> None:
+        given = (*args, *kwargs.values())
+        saved = [each for each in given if _path(each) is None and not hasattr(each, "write")]
+        arrays = {**{f"arr_{at}": each for at, each in enumerate(args[1:])}, **kwargs}
+        held = content(arrays if function.__name__.startswith("savez") else next(iter(saved), None))
+        unwritten.update((path, held) for each in given if (path := _path(each)) is not None)
+        for each in given:
+            if isinstance(each, io.BytesIO):
+                each.write(held)
         frame, _ = reader(sys._getframe(1))
         place = "" if frame is None else f" at {shortened(frame.f_code.co_filename)}:{frame.f_lineno}"
         note(f"{module}.{function.__name__} wrote no file{place}: fake tensors have no values")
 
-    return saved
+    return saves

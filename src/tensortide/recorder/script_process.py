@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import _thread
 import contextlib
+import faulthandler
 import functools
 import importlib.util
 import io
@@ -33,12 +34,17 @@ from tensortide.recorder.control_flow import followed
 from tensortide.recorder.cuda_mode import CudaFakeMode, pretended_gpu
 from tensortide.recorder.failure import explained
 from tensortide.recorder.fake_mode import StepFakeMode, same_paths
+from tensortide.recorder.idle import ASKED
 from tensortide.recorder.isolate import Isolation
-from tensortide.recorder.ranks import as_rank_0
+from tensortide.recorder.not_reached import times
+from tensortide.recorder.program_errors import of_program
+from tensortide.recorder.ranks import as_rank
 from tensortide.recorder.readings import ReadSite
 from tensortide.recorder.recorder import TooManyOps
 from tensortide.recorder.recording import Recording
 from tensortide.recorder.remedies import FAKE_SCRIPT
+from tensortide.recorder.script_launch import Place
+from tensortide.recorder.second_run import SecondRun, folders_made, kept_apart
 from tensortide.recorder.standins import fakes, loaders
 from tensortide.recorder.surroundings import replaced, undisturbed
 from tensortide.recorder.trials import Trial
@@ -75,6 +81,8 @@ class _Script:
         self.outcome: dict[str, Any] = {}
         self._trial = _trial(request)
         self._trying: Trying | None = None
+        self._apart: SecondRun | None = None
+        self._made: list[str] = []
         self.recording = Recording(
             request["step"],
             name=request["name"],
@@ -155,6 +163,11 @@ class _Script:
             if mode is not None:
                 replace = mode.stand_in(fakes(mode))
                 stack.enter_context(undisturbed(None if self.recording.compiled is None else contextlib.nullcontext()))
+                if self.request["moved"] or self._trial is not None:
+                    free = str(Path(self.request["graph"]).parent)
+                    self._apart = stack.enter_context(kept_apart(self.request.get("made", ()), (f"{free}{os.sep}",)))
+                else:
+                    self._made = stack.enter_context(folders_made())
                 stack.enter_context(mode.installed())
                 stack.enter_context(loaders(self._on_fakes(replace)))
                 stack.enter_context(mode)
@@ -165,9 +178,10 @@ class _Script:
                 stack.enter_context(same_paths())
                 stack.enter_context(followed())
                 stack.enter_context(explained("step", self.request["name"], mode.remedy))
-            if (ranks := self.request["ranks"]) is not None:
-                self.recording.notes.add(f"rank 0 of {ranks}: collectives move no data")
-            stack.enter_context(as_rank_0(ranks))
+            place = None if self.request["place"] is None else Place(*self.request["place"])
+            if place is not None:
+                self.recording.notes.add(str(place))
+            stack.enter_context(as_rank(place, self.recording.notes.add))
             if self.recording.compiled is not None:
                 stack.enter_context(self.recording.compiled.active())
             else:
@@ -213,6 +227,8 @@ class _Script:
             self.outcome |= _told(error)
             self.outcome["needs_value"] = isinstance(error, DataDependent)
         except Exception as error:
+            if (lacking := of_program(error, self.request["name"])) is not None:
+                self.outcome |= {"error": lacking, "cannot": True}
             self.outcome["failed"] = f"{type(error).__name__}: {str(error).splitlines()[0] if str(error) else ''}"
             raise
         finally:
@@ -220,6 +236,12 @@ class _Script:
                 self.outcome["read"] = [*map(list, (self._trying.compared, self._trying.reached))]
             if not self.recording.done:
                 self.outcome["missed"] = self.recording.missed()
+            if (mode := self.recording.mode) is not None and mode.unwritten:
+                self.outcome["not_done"] = times(mode.unwritten, "write")
+            if self._made:
+                self.outcome["made"] = self._made
+            if self._apart is not None:
+                self.outcome["kept_apart"] = [sorted(self._apart.written), sorted(self._apart.hosts)]
             Path(self.request["outcome"]).write_text(json.dumps(self.outcome), "utf-8")
 
 
@@ -238,6 +260,7 @@ def _on_gpu(graph: Graph) -> bool:
 def run(request: dict[str, Any], kind: str, target: str, *arguments: str) -> int:
     """Run a script (``kind`` file, or module) with its ``arguments``. Returns the exit status; the process is to end
     then, and lets no Ctrl-C disturb that."""
+    sys.argv = ["-m" if kind == "module" else target, *arguments]  # packages read it when they are imported
     try:
         try:
             code, main = (_module if kind == "module" else _file)(target)
@@ -248,14 +271,16 @@ def run(request: dict[str, Any], kind: str, target: str, *arguments: str) -> int
             found = {"error": said, "cannot": isinstance(error, SyntaxError)}
             Path(request["outcome"]).write_text(json.dumps(found), "utf-8")
             return 1
-        sys.argv = [str(vars(main)["__file__"]) if kind == "module" else target, *arguments]
+        if kind == "module":
+            sys.argv[0] = str(vars(main)["__file__"])
         sys.modules["__main__"] = main
         try:
             script = _Script(request)
         except TensortideError as error:
             Path(request["outcome"]).write_text(json.dumps(_told(error)), "utf-8")
             return 1
-        script.run(code, main)
+        with _stack_told(request.get("stack")):
+            script.run(code, main)
     except KeyboardInterrupt:
         return 130
     except Exception as error:  # noqa: BLE001 as the interpreter would show it
@@ -267,6 +292,20 @@ def run(request: dict[str, Any], kind: str, target: str, *arguments: str) -> int
     finally:
         signal.signal(signal.SIGINT, signal.SIG_IGN)
     return 0
+
+
+@contextlib.contextmanager
+def _stack_told(file: str | None) -> Iterator[None]:
+    """Write the stack of the main thread to ``file`` when the parent process asks for it, while active."""
+    if file is None or ASKED is None:
+        yield
+        return
+    with open(file, "w") as stack:  # noqa: PTH123 its number is kept
+        faulthandler.register(ASKED, stack, all_threads=False)
+        try:
+            yield
+        finally:
+            faulthandler.unregister(ASKED)
 
 
 def _file(target: str) -> tuple[CodeType, ModuleType]:

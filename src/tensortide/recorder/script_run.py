@@ -17,14 +17,19 @@ from typing import TYPE_CHECKING, Any
 from tensortide.graph import Graph, load
 from tensortide.progress import Say, silent
 from tensortide.recorder.forked_runs import GRACE_S, Forks, signal_of
+from tensortide.recorder.idle import Idle
+from tensortide.recorder.not_reached import times
 from tensortide.recorder.readings import Reading, ReadSite, Use
 from tensortide.recorder.trials import Ran, Trial, ops_of
 
 if TYPE_CHECKING:
-    from tensortide.recorder.script import Script
+    from tensortide.recorder.script_command import Script
+    from tensortide.recorder.script_launch import Place
 
 _EAGER = {"TORCH_COMPILE_DISABLE": "1", "TORCHDYNAMO_DISABLE": "1"}
 """Environment variables that disable ``torch.compile``, so that the ops of eager execution are recorded."""
+_NO_TRACKERS = {"WANDB_MODE": "disabled", "COMET_MODE": "DISABLED", "SWANLAB_MODE": "disabled"}
+"""Environment variables that keep trackers of experiments from recording stand-ins."""
 _LONGER, _MORE_S = 3, 15
 """A trial may take so many times as long as the recorded run, and so many seconds more."""
 _POLL_S = 0.2
@@ -45,24 +50,45 @@ class Ended:
 class Runs:
     """Runs a script, any number of times, and keeps the files of the last run in a folder of its own.
 
-    ``asked`` are the options of the request, ``patience_s`` the time in which it must end after the recorded step.
-    ``say`` shows now and then how far the script is.
+    ``asked`` are the options of the request: ``patience`` is the time in which it must end after the recorded step,
+    ``idle`` that in which it may do nothing before. ``say`` shows now and then how far the script is.
     """
 
     def __init__(
-        self, script: Script, asked: dict[str, Any], folder: Path, *, patience_s: float, quiet: bool, say: Say
+        self,
+        script: Script,
+        place: Place | None,
+        asked: dict[str, Any],
+        folder: Path,
+        *,
+        quiet: bool,
+        say: Say,
     ) -> None:
-        self.script, self._patience_s, self._quiet, self._say = script, patience_s, quiet, say
-        self._request, self._graph, self._outcome, self._progress = (
-            folder / name for name in ("request.json", "step.tide", "outcome.json", "progress")
+        self.script, self._quiet, self._say = script, quiet, say
+        self._request, self._graph, self._outcome, self._progress, self._stack = (
+            folder / name for name in ("request.json", "step.tide", "outcome.json", "progress", "stack")
         )
-        files = {"graph": self._graph, "outcome": self._outcome, "progress": self._progress}
+        files = {"graph": self._graph, "outcome": self._outcome, "progress": self._progress, "stack": self._stack}
+        self._hangs = ""
         self._asked = {**asked, **{name: str(file) for name, file in files.items()}, "name": script.name}
         self._started = self._said = time.monotonic()
-        self._environment = {**os.environ, **({} if asked["compiled"] else _EAGER)}
+        self._environment = {
+            **os.environ,
+            **script.launch.variables(place),
+            **({} if asked["compiled"] else _EAGER),
+            **(_NO_TRACKERS if asked["fake"] or (asked["device"] or "cpu") != "cpu" or asked["machine"] else {}),
+        }
         self._longest_s = 0.0
         self._forks: Forks | None = None
         self._imports: list[str] = []
+        self._made: list[str] = []
+        self._apart: tuple[set[str], set[str]] = set(), set()
+
+    @property
+    def kept_apart(self) -> str:
+        """Files that runs after the first did not write, and hosts that they did not connect to, in numbers."""
+        numbers = zip(map(len, self._apart), ("write", "connection"), strict=True)
+        return ", ".join(times(number, what) for number, what in numbers if number)
 
     @property
     def graph(self) -> Graph | None:
@@ -76,7 +102,10 @@ class Runs:
         status, killed = self._process(None)
         self._longest_s = time.monotonic() - began
         found = self._found()
+        if self._hangs:
+            found |= {"error": self._hangs, "cannot": True}
         self._imports = found.get("imports", [])
+        self._made = found.get("made", self._made)
         return Ended(status, killed, found)
 
     def tried(self, trial: Trial, *, moved: bool, most: int) -> Ran:
@@ -110,8 +139,9 @@ class Runs:
         """Remove the files of the last run. Returns the request of another one."""
         self._outcome.unlink(missing_ok=True)
         self._progress.unlink(missing_ok=True)
+        self._stack.unlink(missing_ok=True)
         self._graph.unlink(missing_ok=True)
-        return {**self._asked, "moved": moved, "trial": None}
+        return {**self._asked, "moved": moved, "trial": None, "made": self._made}
 
     def _live(self, what: str = "") -> None:
         """Say how far the script is, if nothing was said for long."""
@@ -122,14 +152,30 @@ class Runs:
         if not what and self._graph.exists():
             what = "its step is recorded; it goes on"
         if not what:
-            words = self._progress.read_text().split() if self._progress.exists() else []
-            step, ops = map(int, words) if len(words) == 2 else (1, 0)  # else it is being written
+            step, ops = self._far()
             what = f"in step {step}; step {self._asked['step']} is recorded" + (f", {ops:,} ops so far" if ops else "")
         self._say(f"{self.script.name}: {now - self._started:.0f} s, {what}")
+
+    def _far(self) -> tuple[int, int]:
+        """The step that the script is in, and the number of its ops so far."""
+        words = self._progress.read_text().split() if self._progress.exists() else []
+        return (int(words[0]), int(words[1])) if len(words) == 2 else (1, 0)  # else it is being written
+
+    def _hang(self, idle: Idle, process: subprocess.Popen[bytes]) -> tuple[int, bool]:
+        """End a script that hangs, and keep what is said about it. Returns its exit status, and True."""
+        place, longest_s = idle.place(self._stack), self._asked["idle"]
+        self._hangs = (
+            f"{self.script.name} hangs in step {self._far()[0]}{f' at {place}' if place else ''} (it did nothing for "
+            f"{longest_s:g} s, and was ended; --patience SECONDS waits longer)"
+        )
+        _end(process, KeyboardInterrupt())
+        return process.wait(), True
 
     def _found(self) -> dict[str, Any]:
         """Read the outcome of the last run; empty if it wrote none."""
         found: dict[str, Any] = json.loads(self._outcome.read_text("utf-8")) if self._outcome.exists() else {}
+        for kept, more in zip(self._apart, found.get("kept_apart", ((), ())), strict=True):
+            kept.update(more)
         return found
 
     def _process(self, longest_s: float | None) -> tuple[int, bool]:
@@ -142,15 +188,19 @@ class Runs:
             stdout=subprocess.DEVNULL if self._quiet or silent else 2,
             stderr=subprocess.DEVNULL if silent else None,
             env=self._environment,
+            cwd=self.script.folder,
         ) as process:
+            idle = Idle(process, self._asked["idle"])
             try:
                 while True:
                     try:
                         return process.wait(_POLL_S), False
                     except subprocess.TimeoutExpired:
                         if self._graph.exists() and not (silent or waits) and ends is None:
-                            ends = time.monotonic() + self._patience_s
+                            ends = time.monotonic() + self._asked["patience"]
                         self._live()
+                    if ends is None and not self._graph.exists() and idle.hangs(str(self._far())):
+                        return self._hang(idle, process)
                     if ends is not None and time.monotonic() > ends:
                         process.kill()
                         return process.wait(), True
@@ -172,11 +222,11 @@ def _end(process: subprocess.Popen[bytes], why: BaseException) -> None:
 
 @contextlib.contextmanager
 def runs_of(
-    script: Script, asked: dict[str, Any], *, patience_s: float, quiet: bool, say: Say = silent
+    script: Script, place: Place | None, asked: dict[str, Any], *, quiet: bool, say: Say = silent
 ) -> Iterator[Runs]:
-    """Have a folder for runs of ``script`` while active."""
+    """Have a folder for runs of ``script``, at its ``place`` among several processes, while active."""
     with tempfile.TemporaryDirectory(prefix="tensortide-") as folder:
-        runs = Runs(script, asked, Path(folder), patience_s=patience_s, quiet=quiet, say=say)
+        runs = Runs(script, place, asked, Path(folder), quiet=quiet, say=say)
         try:
             yield runs
         finally:

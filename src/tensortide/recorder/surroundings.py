@@ -120,13 +120,17 @@ def replaced(owner: Any, name: str, new: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def replaced_in(module: str, name: str, new: Any) -> Iterator[None]:
-    """Replace the attribute ``name`` of a module while active, from its import on; of a module without the attribute,
-    nothing."""
+    """Replace the attribute ``name`` of a module (``Class.method`` of a class in it) while active, from its import on;
+    of a module without the attribute, nothing."""
+    *path, last = name.split(".")
     with contextlib.ExitStack() as stack:
 
         def replace(library: ModuleType) -> None:
-            if hasattr(library, name):
-                stack.enter_context(replaced(library, name, new))
+            owner: Any = library
+            for part in path:
+                owner = getattr(owner, part, None)
+            if hasattr(owner, last):
+                stack.enter_context(replaced(owner, last, new))
 
         if module in sys.modules:
             replace(sys.modules[module])

@@ -106,6 +106,7 @@ __all__ = [
     "LOCAL_SCALAR",
     "OLDEST",
     "PROFILER_MARKS",
+    "STAGE_RECEIVES",
     "VERSION",
     "BackwardCFunction",
     "DataDependentOutputException",
@@ -140,6 +141,7 @@ __all__ = [
     "fused_adamw_",
     "fused_sgd_",
     "generic_scan",
+    "gradients_of_stage",
     "has_any_kernel",
     "has_kernel",
     "include_key",
@@ -169,7 +171,8 @@ PROFILER_MARKS = (torch.ops.profiler._record_function_enter_new, torch.ops.profi
 
 ATTRIBUTES: dict[Any, tuple[str, ...]] = {
     torch.Tensor: (
-        *("_backward_hooks", "_base", "_cdata", "_indices", "_is_zerotensor", "_post_accumulate_grad_hooks"),
+        *("_backward_hooks", "_base", "_cdata", "_indices", "_is_zerotensor", "_make_wrapper_subclass"),
+        "_post_accumulate_grad_hooks",
         *("_typed_storage", "_use_count", "_values", "_version"),
     ),
     torch.autocast: ("_enabled",),
@@ -196,6 +199,16 @@ def found(path: str) -> Any:
 
 GROUPS: Any = found("torch.distributed.distributed_c10d._world")
 """The process groups of this process; None without a distributed package."""
+
+STAGE_RECEIVES = ("torch.distributed.pipelining.stage", "PipelineStage._recv_meta")
+"""Module and name of the method by which a stage of a pipeline receives the shapes that another one sends."""
+
+
+def gradients_of_stage(stage: Any) -> Any:
+    """The message that the next stage of a pipeline sends to ``stage``: the shapes of the gradients of its outputs."""
+    stages: Any = importlib.import_module(STAGE_RECEIVES[0])
+    return stages._StageBackwardMeta(backward_metas=stages._derive_grad_metas(stage._stage_meta.outputs))
+
 
 Row = TypeVar("Row")
 

@@ -18,7 +18,7 @@ import tensortide
 from tensortide.placements.genes import text_of
 from tensortide.placements.nets.assignments import assignment_text
 from tensortide.reports.blocks import Document, Section
-from tensortide.reports.drawing import net_picture, render_svg
+from tensortide.reports.drawing import picture_of, render_svg
 from tensortide.reports.drawing.tree import MOST_BOXES
 from tensortide.reports.pictures import Axis, Points, Scatter
 from tensortide.reports.render.archive import render_animation, render_archive
@@ -48,22 +48,22 @@ def _files(done: ConfiguredRun, made: Document) -> Iterator[tuple[str, str | byt
     yield "output.log", _log(done, made)
     yield "time_history.csv", _history(done)
     yield "trace.json", render_trace(made)
-    yield arguments.SOLUTION, _solution(done, placed.placement, placed.found.score_ms)
+    yield arguments.SOLUTION, _solution(done, placed.placement, placed.search.score_ms)
     if done.processors is not None:
         yield "processor_util.csv", _table(done.processors.head, done.processors.rows)
     yield "manifest.json", json.dumps(_manifest(done), indent=1) + "\n"
     if len(subject.net.order) <= MOST_BOXES:
-        yield "placement.svg", render_svg(net_picture(placed.run, subject.net, placed.placement))
+        yield "placement.svg", render_svg(picture_of(placed))
     if isinstance(arguments, GeneticArguments) and (period := arguments.checkpoint_period) > 0:
         given = arguments.checkpoint_dir
         place = Path("checkpoints" if given is None else given).expanduser()
-        kept = [*enumerate(placed.found.notes.generations)][::period]
+        kept = [*enumerate(placed.search.notes.generations)][::period]
         for n, one in kept:
             yield f"{place}/gen_{n:04}.json", _solution(done, subject.problem.on_devices(one.best), one.best_ms)
         yield f"{place}/scores.csv", _table(("generation", "score_ms"), [(n, one.best_ms) for n, one in kept])
     if isinstance(arguments, MapElitesArguments):
-        archives = {f"step_{steps:06}": elites for steps, elites in placed.found.notes.archives}
-        archives["1_simulation_finished"] = placed.found.notes.archive
+        archives = {f"step_{steps:06}": elites for steps, elites in placed.search.notes.archives}
+        archives["1_simulation_finished"] = placed.search.notes.archive
         if done.second is not None:
             archives["3_benchmarking_finished"] = done.second.notes.archive
         yield from ((f"archive_logs/{name}.csv", _cells(subject, elites)) for name, elites in archives.items())
@@ -76,7 +76,7 @@ def _log(done: ConfiguredRun, made: Document) -> str:
     """The document as text, and what the configuration asks to print besides."""
     out = io.StringIO()
     out.write(render_text(made))
-    config, run = done.config, done.placed.run
+    config, run = done.config, done.placed.simulated
     if config.print_memory_usage:
         peaks = zip(run.cluster.names, run.peaks, strict=True)
         out.write("".join(f"\npeak of device {name}: {peak:,} bytes" for name, peak in peaks) + "\n")
@@ -93,7 +93,7 @@ def _table(head: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
 
 def _history(done: ConfiguredRun) -> str:
     """The best score after each period of placements."""
-    found, period = done.placed.found, done.config.arguments.period
+    found, period = done.placed.search, done.config.arguments.period
     ends = [*range(period, found.proposals, period), found.proposals]
     last = np.searchsorted([one.proposals for one in found.history], ends, side="right") - 1
     rows = ((end, found.history[at].score_ms) for end, at in zip(ends, last.tolist(), strict=True) if at >= 0)
@@ -115,7 +115,7 @@ def _solution(done: ConfiguredRun, layers: Sequence[OnDevices], score_ms: float)
 
 def _manifest(done: ConfiguredRun) -> dict[str, Any]:
     """The origin of the artefacts: seed, mode, versions, inputs by hash, counts."""
-    config, found, run, single = done.config, done.placed.found, done.placed.run, done.placed.single
+    config, found, run, single = done.config, done.placed.search, done.placed.simulated, done.placed.single
     inputs = (config.path, config.net, config.device_graph)
     return {
         "tensortide": tensortide.__version__,
@@ -145,7 +145,7 @@ def _cells(subject: NetSubject, elites: Iterable[Elite]) -> str:
 
 def _figures(done: ConfiguredRun, made: Document, folder: Path) -> Iterator[Path]:
     """Draw what the configuration asks for."""
-    arguments, notes = done.config.arguments, done.placed.found.notes
+    arguments, notes = done.config.arguments, done.placed.search.notes
     if done.config.plot_event_trace:
         yield render_figure(made, folder / "event_trace.pdf", ("timeline", "memory"))
     if isinstance(arguments, GeneticArguments) and notes.generations:
@@ -165,7 +165,7 @@ def _figures(done: ConfiguredRun, made: Document, folder: Path) -> Iterator[Path
 
 
 def _histories(done: ConfiguredRun, arguments: GeneticArguments) -> Iterator[tuple[str, Scatter]]:
-    generations, along = done.placed.found.notes.generations, Axis("generation", "count")
+    generations, along = done.placed.search.notes.generations, Axis("generation", "count")
     x, best = tuple(range(len(generations))), tuple(one.best_ms for one in generations)
     if arguments.plot_fitness_history:
         mean = tuple(one.mean_ms if one.mean_ms <= 50 * min(best) else None for one in generations)

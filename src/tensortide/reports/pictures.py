@@ -168,7 +168,7 @@ def with_one_look(panels: Sequence[Scatter]) -> list[Scatter]:
     ]
 
 
-class Lane(Data, frozen=True):
+class SpanLane(Data, frozen=True):
     """Intervals in time that share a line; ``names`` and ``kinds`` (colours) one for each, or none.
 
     ``rows`` are the rows of the table of its Spans that describe the intervals. ``group`` is its process in a trace.
@@ -203,7 +203,7 @@ class Spans(Block, frozen=True, kw_only=True):
     """
 
     x_unit: Literal["ns", "op"]
-    lanes: tuple[Lane, ...]
+    lanes: tuple[SpanLane, ...]
     arrows: tuple[Arrow, ...] = ()
     table: str = ""
     top: int = 12

@@ -47,7 +47,7 @@ from tensortide.run.settings import settings_seen
 from tensortide.run.step_match import StepMatch
 from tensortide.run.sums import unshared
 from tensortide.run.threads import threads_seen
-from tensortide.run.traced import LiveStep, Tracer
+from tensortide.run.traced import WATCHED, LiveStep, Tracer
 from tensortide.run.usage import COUNTED, Usage
 from tensortide.run.writers import add_writer, loaded_files
 from tensortide.units import format_bytes, format_seconds
@@ -112,7 +112,7 @@ class Budget:
         self.offload_dir = Path(tempfile.gettempdir() if offload_dir is None else offload_dir)
         self.runtime: Runtime | None = None
         self.steps: tuple[LiveStep, ...] = ()
-        """With ``graph``: the latest steps that ran its ops, when it was open last."""
+        """With ``graph``: the latest steps that ran its ops, when it was open last; of a plan the first two."""
         self.log: LiveLog | None = None
         self._usage: Usage | None = None
         self._open = ExitStack()
@@ -261,10 +261,12 @@ class Budget:
             runtime.engine.tiers = tiers_of(self.plan, self.graph, mover, self.offload_dir)
             self._follower = Follower(runtime, self.graph, self.plan, self.name)
             runtime.shed()
-        tracer = Tracer(runtime, self.graph, None if self.plan is None else self.plan.home)
-        if self._follower is None:
+        if self._follower is None or self.plan is None:
+            tracer = Tracer(runtime, self.graph)
             match = StepMatch(runtime, self.graph, [tracer])
         else:
+            most = WATCHED if any(self._follower.actions.unneeded) else None
+            tracer = Tracer(runtime, self.graph, self.plan.home, most)
             match = StepMatch(runtime, self.graph, [self._follower, tracer], self._follower.actions.first)
         stack.callback(match.close)
         stack.callback(lambda: setattr(self, "steps", tuple(tracer.traced)))

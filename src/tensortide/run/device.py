@@ -1,6 +1,6 @@
 """Devices as a live budget uses them: memory, random generators, the error for memory that has run out, and queues.
 
-``Device`` is the CPU: ops run one after another, and are over when they return. ``Accelerator`` is whatever has the
+``LiveDevice`` is the CPU: ops run one after another, and are over when they return. ``Accelerator`` is whatever has the
 functions of ``torch.cuda`` in its own module of ``torch``: work is queued on streams, and memory belongs to an
 allocator that keeps what tensors have freed.
 """
@@ -37,7 +37,7 @@ _SIGNS = (
 _UNITS = {"bytes": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
 
 
-class Device:
+class LiveDevice:
     """The CPU."""
 
     def __init__(self, device: torch.device) -> None:
@@ -70,7 +70,7 @@ class Device:
         return Mover(transfers)
 
 
-class Accelerator(Device):
+class Accelerator(LiveDevice):
     """A device with the functions of ``module``."""
 
     def __init__(self, device: torch.device, module: Any) -> None:
@@ -144,7 +144,7 @@ def module_of(kind: str) -> Any:
     return module
 
 
-def device_of(given: str | torch.device | None = None) -> Device:
+def device_of(given: str | torch.device | None = None) -> LiveDevice:
     """The device that ``given`` names, with its number: without one the current of its kind. None: the current GPU, or
     the CPU where there is none. Raises NotHere if it is not there, RunError if it is none."""
     if given is None:
@@ -155,7 +155,7 @@ def device_of(given: str | torch.device | None = None) -> Device:
         raise RunError(f"{given!r} names no device: 'cpu', 'cuda' and 'cuda:1' do") from None
     module = module_of(device.type)
     if module is None:
-        return Device(device)
+        return LiveDevice(device)
     if device.type != "cpu":
         index, count = _number(device, module), module.device_count()
         if index >= count:

@@ -54,6 +54,7 @@ class Follower(StepListener):
         self._planned = Counter(step.op for step in steps if isinstance(step, Compute))
         """The ops that the plan recomputes, and how often."""
         self._recomputed: Counter[int] = Counter()
+        self._other_rules = dataclasses.replace(runtime.engine.rules, deallocation="none")
         self._retained: list[Block] = []
         """Storages that the plan needs longer than the program."""
 
@@ -75,6 +76,15 @@ class Follower(StepListener):
             live = self.match.live[storage]
             if self.runtime.engine.resident[live]:
                 self._retained.append(self.runtime.engine.retain(live))
+
+    def unneeded(self, op: int) -> int:
+        return self.actions.unneeded[op]
+
+    def rests(self) -> None:
+        self._deallocate("eager")  # what the program releases, the plan has no use for
+
+    def wakes(self) -> None:
+        self._deallocate("none")
 
     def _act(self, action: Step, *, last: bool) -> None:
         """Do what the plan says; ``last``: it evicts for good."""
@@ -168,7 +178,8 @@ class Follower(StepListener):
 
     def _deallocate(self, how: Deallocation) -> None:
         engine = self.runtime.engine
-        engine.rules = dataclasses.replace(engine.rules, deallocation=how)
+        if engine.rules.deallocation != how:
+            engine.rules, self._other_rules = self._other_rules, engine.rules
 
 
 def tiers_of(plan: Plan, graph: Graph, mover: Mover, folder: Path) -> Tiers | None:

@@ -12,6 +12,7 @@ from tensortide.plans.events.primitives import homes, primitives
 from tensortide.plans.legal import moves, problem_of
 from tensortide.replays import replay
 from tensortide.run.step_match import LONGEST_START
+from tensortide.run.sums import SUM_IN_PLACE
 
 if TYPE_CHECKING:
     from tensortide.graph.model import Graph
@@ -32,6 +33,7 @@ class PlanActions:
     evicted only when the program has released it. And the program may release a storage from which the plan recomputes
     something later: ``retained`` has such storages for each op, the last one before they are released.
 
+    ``unneeded``: for each op how many, from it on, run as they would without the plan.
     ``plan``: what the program runs by these actions; what could not be evicted is not recomputed.
 
     Raises PlanError if the plan runs the ops in another order than the graph.
@@ -47,6 +49,7 @@ class PlanActions:
         retained = (op + 1 for op, storages in enumerate(self.retained) if storages)
         self.first = min(_first(graph, self.before), next(retained, LONGEST_START))
         self.plan = plan if moving else _executed(graph, plan, self.before)
+        self.unneeded = [0] * len(graph) if moving else _unneeded(graph, self.before, self.retained)
 
 
 def followed_peak_bytes(graph: Graph, plan: Plan) -> int:
@@ -220,6 +223,31 @@ def _retained(graph: Graph, actions: list[list[Step]]) -> list[list[int]]:
                     found[(graph.storages[storage].death or 0) - 1].append(storage)
                     released.discard(storage)
         resident.update(graph.index.touches[op] if op < len(graph) else ())
+    return found
+
+
+def _unneeded(graph: Graph, actions: list[list[Step]], retained: list[list[int]]) -> list[int]:
+    """For each op the number of ops from it on, but for the last one, before which the plan recomputes nothing and
+    evicts nothing that is not released already, after which nothing is retained, and which sum no gradients in
+    place: that is done here."""
+    again: set[int] = set()
+    """Storages that are resident although the program has released them."""
+    idle: list[bool] = []
+    for op in range(len(graph)):
+        again.difference_update(graph.index.released[op])
+        again.update(retained[op - 1] if op else ())
+        due = bool(retained[op]) or graph.calls[graph.ops[op].call].op == str(SUM_IN_PLACE)
+        for action in actions[op]:
+            if isinstance(action, Compute):
+                due = True
+                again.update(graph.index.writes[action.op])
+            elif isinstance(action, Evict):
+                due = due or action.storage in again or _release(graph, action.storage) > op
+                again.discard(action.storage)
+        idle.append(not due)
+    found = [0] * len(graph)
+    for op in range(len(graph) - 2, -1, -1):
+        found[op] = found[op + 1] + 1 if idle[op] else 0
     return found
 
 

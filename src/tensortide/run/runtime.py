@@ -56,6 +56,9 @@ MOST_WRITES = 64
 
 Watcher: TypeAlias = Callable[[Callable[..., Any], Operator, Sequence[Any], dict[str, Any]], Any]
 """Wrapper around every op of the program: does the first argument on the others, and returns its result."""
+Unwatched: TypeAlias = tuple[Any, Any, Any, Any]
+"""An op that ran without watchers: its function, its Room, and the Blocks that it read and made; None where views and
+updates have none."""
 
 
 class Runtime(Residence):
@@ -106,6 +109,8 @@ class Runtime(Residence):
         self.watchers: list[Watcher] = []
         """Wrappers around every op, the last one outermost."""
         self.engine.repeats.watchers = self.watchers
+        self.unwatch: Callable[[int, list[Unwatched]], None] | None = None
+        """Function of the compiled core that lets so many ops run without watchers, and appends each to a list."""
         self.settles = clock is time.perf_counter_ns and self.timer is None
         """True if the cost of a call is the least time that one like it took, rather than its own."""
 

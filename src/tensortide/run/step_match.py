@@ -16,6 +16,7 @@ from tensortide.run.block import PENDING, Block, Recomputable, storage_of, tenso
 from tensortide.run.operators import Operator, operator_of
 from tensortide.run.sums import SUM, SUM_IN_PLACE, owners
 from tensortide.run.tables import NOTHING
+from tensortide.run.unwatched import UnwatchedOps
 from tensortide.timelines.events import Kind
 
 if TYPE_CHECKING:
@@ -58,6 +59,8 @@ class Seen:
     ended_ns: int = 0
     resident_bytes: int = 0
     workspace_bytes: int = 0
+    call: tuple[Any, Any] = (None, None)
+    """Its function and its Room."""
 
 
 class Expected:
@@ -102,6 +105,16 @@ class StepListener:
         """A copy or a fetch of a storage of the graph (NOTHING: of another) has begun, with which so many bytes are
         resident. None: what was kept beside the tiers is fetched."""
 
+    def unneeded(self, op: int) -> int:
+        """The number of ops of the graph, from ``op`` on, of which the listener need not hear."""
+        return 0
+
+    def rests(self) -> None:
+        """The listener hears of no op until it ``wakes``."""
+
+    def wakes(self) -> None:
+        """The listener hears of the ops that come now."""
+
     def ends(self) -> None:
         """The step agreed to its end."""
 
@@ -114,7 +127,8 @@ class StepMatch:
 
     A step begins where the first ops of the graph have been recognised, ``start`` of them at most, by their names,
     dtypes and shapes; it continues as long as ops agree in these, and in the storages they work on. Where the graph
-    sums gradients in place, which autograd does not while a mode is active, they are summed in place here.
+    sums gradients in place, which autograd does not while a mode is active, they are summed in place here. Ops that no
+    listener needs to hear of are left to the compiled core, and compared with the graph afterwards (``unwatched``).
     """
 
     def __init__(
@@ -143,6 +157,7 @@ class StepMatch:
         self._after: list[Event] = []
         """Events that have not been delivered: before the op at hand ran, and after it."""
         self._base_ns = self._recompute_ns = 0
+        self._unwatched = UnwatchedOps(runtime, self.expected)
         self._listeners = listeners
         for listener in listeners:
             listener.match = self
@@ -162,6 +177,8 @@ class StepMatch:
         runtime = self.runtime
         engine = runtime.engine
         engine.collect()
+        if self._unwatched.under_way:
+            self._watch()
         expected = self.expected[self.at] if self.at >= 0 else None
         if (
             expected is not None
@@ -180,11 +197,11 @@ class StepMatch:
                 for listener in self._listeners:
                     listener.reaches(self.at)
             else:
-                self._leave(seen)
+                self._leave(_shown(seen.name, seen.forms))
                 expected = None
         del tensors, values  # each is a reference
         before_ns = self._base_ns = engine.base_ns
-        engine.taken_bytes = 0
+        engine.taken_bytes, runtime.room = 0, None
         result = action(operator, args, kwargs)
         seen.ended_ns, self._base_ns = runtime.clock(), engine.base_ns
         seen.workspace_bytes = engine.taken_bytes
@@ -194,14 +211,45 @@ class StepMatch:
         seen.made = [(t.dtype, t.shape) for t in results]
         seen.outputs = self._numbers(results)
         if expected is not None and not _made_alike(expected, seen, self.live):
-            self._leave(seen)
+            self._leave(_shown(seen.name, seen.forms))
             expected = None
-        if expected is not None:
-            self._take(seen)
-        else:
-            self._wait(seen)
+        seen.call = operator.func, runtime.room
+        (self._wait if expected is None else self._take)(seen)
         self._before, self._after = self._after, []
+        if self.at >= 0 and self._unwatched.begin(min([each.unneeded(self.at) for each in self._listeners], default=0)):
+            for listener in self._listeners:
+                listener.rests()
         return result
+
+    def _watch(self) -> None:
+        """Watch again, and take what has run meanwhile."""
+        engine, ran = self.runtime.engine, self._unwatched.end()
+        self._before, self._after, self._base_ns = [*self._before, *self._after], [], engine.base_ns
+        for listener in self._listeners:
+            listener.wakes()
+        self._deliver()
+        if not ran:
+            return
+        agreed, blocks = self._unwatched.compare(self.at, ran, self.live)
+        if agreed < len(ran):
+            self.at += agreed
+            self._leave(str(ran[agreed][0]))
+            ran, blocks = self._unwatched.beginning(ran[agreed:], known := self._still(), self._start)
+            if not ran:
+                return
+            self._begin(known)
+        self.runtime.promote()
+        for storage, block in blocks.items():
+            before = self.live.pop(storage, NOTHING)
+            if self.storage_of.get(before) == storage:
+                del self.storage_of[before]
+            if block.storage != PENDING and engine.memories[block.storage] is block:
+                self.live.pop(self.storage_of.get(block.storage, NOTHING), None)  # its number is used again
+                self.live[storage], self.storage_of[block.storage] = block.storage, storage
+        for op, origin in self._unwatched.origins(self.at, len(ran), blocks):
+            self.op_of[origin[0]] = op, origin[1]
+            self.ran.setdefault(op, []).append(origin)
+        self.at += len(ran)
 
     def _numbers(self, tensors: Sequence[torch.Tensor]) -> list[int]:
         """The engine's numbers for the storages of ``tensors``."""
@@ -225,15 +273,18 @@ class StepMatch:
             return
         taken = list(self._recent)
         self._recent.clear()
-        self.at = 0
-        self.live = self._still()
-        self.storage_of = {live: s for s, live in self.live.items()}
-        self.op_of, self.ran = {}, {}
-        for listener in self._listeners:
-            listener.begins()
+        self._begin(self._still())
         for early in taken:
             self._before = list(early.events)
             self._take(early)
+
+    def _begin(self, known: dict[int, int]) -> None:
+        """Begin a step; ``known``: what is there of the one before."""
+        self.at, self.live = 0, known
+        self.storage_of = {live: s for s, live in known.items()}
+        self.op_of, self.ran = {}, {}
+        for listener in self._listeners:
+            listener.begins()
 
     def _recognised(self) -> bool:
         """True if the latest ops are the first ones of the graph."""
@@ -256,6 +307,7 @@ class StepMatch:
         self._deliver()
         op, lives = self.at, self.live
         expected = self.expected[op]
+        self._unwatched.see(op, seen.call)
         for storage, live in zip(expected.touched, (*seen.inputs, *seen.outputs), strict=True):
             lives[storage], self.storage_of[live] = live, storage
         for storage in expected.writes:
@@ -283,11 +335,11 @@ class StepMatch:
         for listener in self._listeners:
             listener.ends()
 
-    def _leave(self, seen: Seen) -> None:
+    def _leave(self, came: str) -> None:
         op, self.at = self.at, NOTHING
         expected = self.expected[op]
         for listener in self._listeners:
-            listener.leaves(op, _shown(expected.name, expected.forms), _shown(seen.name, seen.forms))
+            listener.leaves(op, _shown(expected.name, expected.forms), came)
 
     # Events of the engine
 

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
 
 KEPT = 64
 """Steps that are remembered at once."""
+WATCHED = 2
+"""Steps that are remembered of a plan that is followed: the compiled core runs what it leaves alone in later ones."""
 
 
 class LiveStep(Timeline):
@@ -107,10 +109,13 @@ def _moves(kinds: Ints) -> Iterator[int]:
 
 
 class Tracer(StepListener):
-    """Remembers the latest steps that ran the ops of ``graph``."""
+    """Remembers the latest steps that ran the ops of ``graph``; with the compiled core no more than the first
+    ``most`` of them."""
 
-    def __init__(self, runtime: Runtime, graph: Graph, home: Mapping[int, str] | None = None) -> None:
-        self.runtime, self.graph = runtime, graph
+    def __init__(
+        self, runtime: Runtime, graph: Graph, home: Mapping[int, str] | None = None, most: int | None = None
+    ) -> None:
+        self.runtime, self.graph, self.most = runtime, graph, most
         self.home = dict(home or {})
         self.traced: deque[LiveStep] = deque(maxlen=KEPT)
         self._rows: list[tuple[int, ...]] = []
@@ -120,6 +125,14 @@ class Tracer(StepListener):
         self._before_bytes = self._overrun_bytes = 0
         runtime.engine.when_waited = self._waits.append
 
+    @property
+    def _done(self) -> bool:
+        """True if it remembers as many steps as it should."""
+        return self.most is not None and self.runtime.unwatch is not None and len(self.traced) >= self.most
+
+    def unneeded(self, op: int) -> int:
+        return len(self.graph) if self._done else 0
+
     def begins(self) -> None:
         self._rows = []
         self._transfers = []
@@ -127,13 +140,19 @@ class Tracer(StepListener):
         self._overrun_bytes = self.runtime.engine.overrun_bytes
 
     def hears(self, kind: int, index: int, began_ns: int, ended_ns: int, resident_bytes: int) -> None:
+        if self._done:
+            return
         self._rows.append((kind, index, began_ns, ended_ns, resident_bytes))
 
     def moves(self, kind: int, storage: int, transfer: Transfer | None, resident_bytes: int) -> None:
+        if self._done:
+            return
         self._transfers.append(transfer)
         self.hears(kind, storage, 0, 0, resident_bytes)
 
     def takes(self, op: int, seen: Seen) -> None:
+        if self._done:
+            return
         if not op:
             self._before_bytes = seen.before_bytes
         self._workspace.append(seen.workspace_bytes)
@@ -141,6 +160,8 @@ class Tracer(StepListener):
 
     def ends(self) -> None:
         waits, self._waits[:] = tuple(self._waits), []
+        if self._done:
+            return
         self.traced.append(
             LiveStep(
                 self.graph,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from tensortide.importers.door import Built, File, Held
 from tensortide.recorder import capture
-from tensortide.recorder.script import Script
+from tensortide.recorder.script_command import Script
 from tensortide.recorder.target import Workload, workload
 from tensortide.targets.assumptions import assumed
 from tensortide.targets.requests import CaptureRequest
@@ -59,6 +59,7 @@ class Again:
                 changes=changes,
                 first_step=first or asked.first_step,
                 ranks=asked.ranks,
+                rank=asked.rank,
                 assume=assumed(asked.assume),
                 device=asked.device,
                 machine=asked.kernels,

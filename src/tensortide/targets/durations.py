@@ -15,7 +15,7 @@ from tensortide.importers.door import File, resolve
 from tensortide.importers.imported import Imported
 from tensortide.progress import Say, detail, silent
 from tensortide.recorder import resolver
-from tensortide.recorder.script import Script
+from tensortide.recorder.script_command import Script
 from tensortide.recorder.target import Workload
 from tensortide.targets.machines import device_named, one_of, software_on
 from tensortide.targets.opening import graph_of, opened, settings_of

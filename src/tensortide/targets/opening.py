@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
+from tensortide.cost import read_rows
 from tensortide.errors import RequestError
 from tensortide.graph import TRIPS, Graph
 from tensortide.graph.plain import plain
@@ -15,7 +16,8 @@ from tensortide.importers.door import Built, File, resolve
 from tensortide.importers.imported import Imported
 from tensortide.progress import Say, detail, silent
 from tensortide.recorder import capture
-from tensortide.recorder.script import Script, announced, capture_script
+from tensortide.recorder.script import announced, capture_script
+from tensortide.recorder.script_command import Script
 from tensortide.recorder.target import Scalar, Workload, parse_settings
 from tensortide.targets.assumptions import assumed, require_certain
 from tensortide.targets.machines import device_named, is_file
@@ -48,6 +50,8 @@ def opened(
         RequestError: an option does not go with what the target is.
     """
     asked.require(found)
+    if asked.rules is not None:
+        read_rows(asked.rules)
     if asked.machine is not None and is_file(asked.machine):
         device_named(asked.machine)  # the error of a file that is wrong, also where nothing else reads it
     if strict:
@@ -93,6 +97,7 @@ def _opened(
         device=asked.device,
         machine=asked.kernels,
         ranks=asked.ranks,
+        rank=asked.rank,
         compiled=asked.compiled,
         progress=say,
     )

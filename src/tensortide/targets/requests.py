@@ -9,7 +9,8 @@ from typing import Annotated, Any, Literal
 
 from tensortide.errors import RequestError
 from tensortide.importers.door import File
-from tensortide.recorder.script import PATIENCE_S, Script, ScriptOptions
+from tensortide.recorder.script import IDLE_S, PATIENCE_S, ScriptOptions
+from tensortide.recorder.script_command import Script
 from tensortide.recorder.suggest import option_for
 from tensortide.recorder.target import Workload
 from tensortide.request import Opt, Request, Rule, exclusive, option_of
@@ -130,10 +131,23 @@ class CaptureRequest(Request):
     ranks: Annotated[
         int | None,
         Opt(
-            "Capture rank 0 of this many processes (DDP, FSDP, tensor parallel), in a single process.",
+            "Capture one of this many processes (DDP, FSDP, tensor parallel), in a single process (default: as many "
+            "as the launcher of a script starts).",
             least=1,
             most=1 << 20,
         ),
+    ] = None
+    rank: Annotated[
+        int | None,
+        Opt(
+            "Rank of the process to capture (default: 0, or the first of the node on which a launcher is told to run).",
+            least=0,
+            of=("workload", "script"),
+        ),
+    ] = None
+    rules: Annotated[
+        Path | None,
+        Opt("Cost rules for ops of your own: a TOML file with a row for each, its family and operands (docs/cost.md)."),
     ] = None
     compiled: Annotated[
         bool,
@@ -173,8 +187,8 @@ class CaptureRequest(Request):
     patience: Annotated[
         float | None,
         Opt(
-            f"For a script: the seconds in which it must end after the recorded step, before it is killed "
-            f"(default: {PATIENCE_S:.0f}).",
+            f"For a script: the seconds in which it may do nothing before its step is recorded (default: "
+            f"{IDLE_S:.0f}), and in which it must end thereafter (default: {PATIENCE_S:.0f}), before it is killed.",
             least=0,
             of=("script",),
             value="SECONDS",
@@ -242,6 +256,8 @@ class CaptureRequest(Request):
             compiled=self.compiled,
             compare=compare,
             patience=PATIENCE_S if self.patience is None else self.patience,
+            idle=IDLE_S if self.patience is None else self.patience,
+            rank=self.rank,
         )
 
 

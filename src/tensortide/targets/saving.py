@@ -20,7 +20,7 @@ from tensortide.importers.g10.importer import is_config, read_config
 from tensortide.importers.imported import Imported, with_names
 from tensortide.progress import Say, silent
 from tensortide.recorder import resolver
-from tensortide.recorder.script import find_script
+from tensortide.recorder.script_command import find_script
 from tensortide.request import Arg, Opt, Request, exclusive
 from tensortide.targets.durations import timed
 from tensortide.targets.opening import opened

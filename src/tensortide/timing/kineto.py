@@ -16,7 +16,6 @@ from typing import Any, TypeAlias
 import msgspec
 
 from tensortide.errors import TimesError
-from tensortide.gzipped import MOST_BYTES, GzipError, read_gzip
 from tensortide.timing.json_stream import members
 
 Shapes: TypeAlias = tuple[tuple[int, ...], ...]
@@ -218,16 +217,6 @@ def _in_range(time: Decimal | int | None) -> bool:
     if time is None or (isinstance(time, Decimal) and not time.is_finite()):
         return False
     return -_MOST_US < time < _MOST_US
-
-
-def read_bytes(path: str | os.PathLike[str], *, most_unpacked: int = MOST_BYTES) -> bytes:
-    """Read the file, unpacked if it is gzipped, to ``most_unpacked`` bytes at most. Raises TimesError."""
-    try:
-        return read_gzip(path, most_bytes=most_unpacked)
-    except GzipError as error:
-        raise TimesError(f"{path} {error}") from error
-    except OSError as error:
-        raise TimesError(f"cannot read {path}: {error.strerror or error}") from error
 
 
 def _host_op(event: _Event) -> HostOp:

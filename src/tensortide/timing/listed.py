@@ -13,8 +13,8 @@ from tensortide.cost import Resolver
 from tensortide.errors import TimesError
 from tensortide.file_faults import reading
 from tensortide.graph.model import Graph
+from tensortide.gzipped import contents
 from tensortide.timing.durations import Durations
-from tensortide.timing.kineto import read_bytes
 from tensortide.timing.standins import from_samples
 
 _INDEX = re.compile(r"[0-9]+")
@@ -76,7 +76,7 @@ def _lines(path: str | os.PathLike[str]) -> Sequence[tuple[int, int | str, str |
     """The number of each line, its op and its duration."""
     try:
         with reading(path, TimesError):
-            text = read_bytes(path, most_unpacked=_MOST_UNPACKED).decode("utf-8-sig")
+            text = contents(path, TimesError, most_bytes=_MOST_UNPACKED).decode("utf-8-sig")
             return list(_json(path, text) if text.lstrip().startswith("{") else _csv(path, text))
     except (UnicodeDecodeError, csv.Error) as error:
         raise TimesError(f"{path} is no list of times in UTF-8: {error}") from error

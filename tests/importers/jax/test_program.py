@@ -13,7 +13,6 @@ from tensortide.importers.jax import trips
 from tensortide.importers.jax.convert import converted
 from tensortide.importers.jax.dead import pruned, surplus
 from tensortide.importers.jax.phases import classify
-from tensortide.importers.jax.places import kind_of, module_of
 from tensortide.importers.jax.program import (
     Arm,
     Carry,
@@ -25,6 +24,8 @@ from tensortide.importers.jax.program import (
     Slice,
     SourceInfo,
     Step,
+    kind_of,
+    module_of,
     steps,
 )
 from tensortide.importers.jax.roles import roles_of

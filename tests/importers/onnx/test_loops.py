@@ -15,6 +15,7 @@ from onnx.shape_inference import InferenceError, infer_shapes
 import tensortide
 from tensortide.cost import count
 from tensortide.errors import GraphFileError, TensortideError, UnknownCost, WorkloadError
+from tensortide.expr import expr_of, text
 from tensortide.graph import Graph, unrolled
 from tests.importers.onnx.build import BOOL, FLOAT, INT64, graph, model, node, port, stored
 
@@ -206,6 +207,13 @@ COUNTERS = {
                        node("Squeeze", "a", "going")], "i"),
     "a bound that is not met, and falls behind": ([node("Greater", "i five", "going")], "i"),
     "a condition that is false": ([node("Identity", "no", "going")], "i"),
+    "no bound that is met": ([node("GreaterOrEqual", "i five", "a"), node("Not", "a", "going")], "i"),
+    "either of two bounds": ([node("Add", "k two", "next"), node("Less", "i three", "a"), node("Less", "k far", "b"),
+                              node("Or", "a b", "going")], "next"),
+    "neither of two bounds": ([node("Add", "k two", "next"), node("Greater", "i three", "a"),
+                               node("Greater", "k five", "b"), node("Or", "a b", "ab"), node("Not", "ab", "going")],
+                              "next"),
+    "a bound that is met exactly": ([node("Equal", "i three", "a"), node("Not", "a", "going")], "i"),
 }  # fmt: skip
 
 
@@ -225,6 +233,21 @@ def test_a_counter_with_a_bound_is_counted_as_the_loop_runs(name: str) -> None:
     assert [(loop.trips, loop.assumed) for loop in found.loops] == [(len(seen), False)]
     with pytest.raises(WorkloadError, match=f"runs {len(seen)} times: that is known"):
         opened(made, **{f"trips.{found.loops[0].name}": 3})
+
+
+@pytest.mark.parametrize("most", [3, 50])
+def test_a_maximum_and_a_counter_are_a_minimum_in_the_symbol_of_the_maximum(most: int) -> None:
+    body = graph(
+        [PRODUCT, node("Less", "i five", "going")],
+        [port("i", INT64), port("c", BOOL), port("s", FLOAT, [2, 4])], ["going", "t"],
+    )  # fmt: skip
+    kept = [W, stored("yes", BOOL, [], True), stored("five", INT64, [], 5)]
+    nodes = [node("Loop", "m yes x", "y", body=body, name="loop")]
+    made = model(nodes, {"x": (FLOAT, [2, 4]), "m": (INT64, [])}, "y", kept)
+    found = opened(made, m=most)
+    assert (found.loops[0].trips, found.loops[0].assumed) == (min(most, 6), False)
+    assert text(expr_of(found.loops[0].trips)) == "min(6, m)"
+    assert opened(made).loops[0].assumed
 
 
 def test_a_state_that_grows_is_priced_at_its_first_size_and_that_is_a_guess() -> None:

@@ -8,8 +8,7 @@ from typing import Any
 
 from tensortide.importers.tensorflow.optypes import VARIABLES
 from tensortide.importers.tensorflow.program import Program
-from tensortide.importers.tensorflow.reading.proto import TABLE
-from tensortide.importers.tensorflow.reading.raw import DTYPES
+from tensortide.importers.tensorflow.reading.raw import DTYPES, TABLE
 from tests.importers import protobuf
 
 message = functools.partial(protobuf.message, TABLE)

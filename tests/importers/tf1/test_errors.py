@@ -59,12 +59,12 @@ def small() -> Graph:
 def test_no_metagraph(data: bytes, tmp_path: Path) -> None:
     path = tmp_path / "model.meta"
     path.write_bytes(data)
-    with pytest.raises(MetaGraphError, match=r"model\.meta: "):
+    with pytest.raises(MetaGraphError, match=r"model\.meta:? "):
         read_program(path)
 
 
 def test_no_file(tmp_path: Path) -> None:
-    with pytest.raises(MetaGraphError, match=r"missing\.meta: cannot be read"):
+    with pytest.raises(MetaGraphError, match=r"cannot read .*missing\.meta: No such file"):
         read_program(tmp_path / "missing.meta")
 
 

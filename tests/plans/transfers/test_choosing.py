@@ -12,8 +12,7 @@ from tensortide.errors import PlanError
 from tensortide.plans.events import play
 from tensortide.plans.instance import Instance
 from tensortide.plans.model import Compute, Fetch
-from tensortide.plans.transfers.choosing import PRICES, Choosing
-from tensortide.plans.transfers.decoder import Decoder
+from tensortide.plans.transfers.choosing import PRICES, Choosing, Setting
 from tensortide.plans.transfers.kernels.arrays import HERE
 from tensortide.plans.transfers.kernels.placing import NEVER
 from tensortide.plans.transfers.residences import steps_of
@@ -31,9 +30,9 @@ def drawn(seed: int) -> tuple[random.Random, Instance, Choosing]:
     chance = random.Random(seed)
     step = training_step(chance, links=1 + seed % 2, layers=6)
     sequence = np.arange(len(step.ops))
-    level = Choosing(Decoder(step, no_look, lambda ops: None), sequence, 0).x.level
+    level = Choosing(Setting(step, no_look, lambda ops: None), sequence, 0).x.level
     budget = int(level.max()) - chance.randint(0, 15)
-    return chance, step, Choosing(Decoder(step, no_look, lambda ops: None), sequence, budget)
+    return chance, step, Choosing(Setting(step, no_look, lambda ops: None), sequence, budget)
 
 
 def random_choice(chance: random.Random, step: Instance, choosing: Choosing) -> Ints:
@@ -53,8 +52,8 @@ def test_a_choice_takes_as_long_as_its_plan_and_exceeds_no_capacity(seed: int) -
     if made.short_bytes:
         return
     search = Transfers(step, choosing.budget)
-    homes = search.homes(choosing.decoder.homes(made))
-    steps = steps_of(step, choosing.decoder.told(made))
+    homes = search.homes(choosing.setting.homes(made))
+    steps = steps_of(step, choosing.setting.told(made))
     try:
         played = play(step, steps, home=homes, budget_bytes=choosing.budget)
     except PlanError:
@@ -75,8 +74,8 @@ def test_every_fetch_ends_before_what_needs_it_starts(seed: int) -> None:
     made = choosing.made(random_choice(chance, step, choosing))
     if made.short_bytes or any(link.capacity_bytes is not None for link in step.links):
         return
-    homes = Transfers(step, choosing.budget).homes(choosing.decoder.homes(made))
-    played = play(step, steps_of(step, choosing.decoder.told(made)), home=homes, budget_bytes=choosing.budget)
+    homes = Transfers(step, choosing.budget).homes(choosing.setting.homes(made))
+    played = play(step, steps_of(step, choosing.setting.told(made)), home=homes, budget_bytes=choosing.budget)
     arrives: dict[int, int] = {}
     for primitive, start, end in zip(played.steps, played.start_ns, played.end_ns, strict=True):
         if isinstance(primitive, Fetch):
@@ -92,7 +91,7 @@ def test_a_plan_is_read_as_the_choice_that_it_was_made_of(seed: int) -> None:
     made = choosing.made(choice)
     if made.short_bytes:
         return
-    again = choosing.of_steps(choosing.decoder.told(made), choosing.decoder.homes(made))
+    again = choosing.of_steps(choosing.setting.told(made), choosing.setting.homes(made))
     assert again.tolist() == choice.tolist()
 
 
@@ -148,3 +147,17 @@ def test_copies_that_cost_more_give_way_to_homes_on_the_tier_of_what_is_not_writ
         for price in PRICES:
             homes[price] += int((choosing.covered(choosing.nothing(), price)[choosing.v.wraps > 0] != HERE).sum())
     assert homes[PRICES[-1]] > 1.2 * homes[PRICES[0]]
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_what_is_said_to_stall_nothing_takes_the_time_of_its_ops_within_the_budget(seed: int) -> None:
+    _, step, choosing = drawn(seed)
+    found = choosing.hidden(np.ones(len(step.storages)))
+    if found.made.short_bytes:
+        assert (choosing.x.level[:-1] - found.away).max() > choosing.budget
+        return
+    steps = steps_of(step, choosing.setting.told(found.made))
+    homes = Transfers(step, choosing.budget).homes(choosing.setting.homes(found.made))
+    played = play(step, steps, home=homes, budget_bytes=choosing.budget)
+    assert_judged_alike(step, steps, homes, choosing.budget, played)
+    assert played.makespan_ns == found.made.time_ns == step.base_ns

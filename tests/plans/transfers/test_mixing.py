@@ -1,4 +1,4 @@
-"""Recomputation in place of moves: judged plans, never slower than before, the same at every call."""
+"""Recomputation and moves together: judged plans, no slower than moves alone, the same at every call."""
 
 from __future__ import annotations
 
@@ -8,8 +8,7 @@ import numpy as np
 import pytest
 
 from tensortide.plans.instance import Instance
-from tensortide.plans.transfers.choosing import Choosing
-from tensortide.plans.transfers.decoder import Decoder
+from tensortide.plans.transfers.choosing import Choosing, Setting
 from tensortide.plans.transfers.kernels.arrays import HERE
 from tensortide.plans.transfers.least import least_with_transfers
 from tensortide.plans.transfers.search import Moved, Transfers
@@ -29,7 +28,7 @@ def drawn(seed: int) -> tuple[random.Random, Instance, int]:
 def chosen(seed: int) -> tuple[random.Random, Choosing, Ints]:
     """Choices of a step in recorded order, and one of them."""
     chance, step, budget = drawn(seed)
-    choosing = Choosing(Decoder(step, no_look, lambda ops: None), np.arange(len(step.ops)), budget)
+    choosing = Choosing(Setting(step, no_look, lambda ops: None), np.arange(len(step.ops)), budget)
     choice = choosing.nothing()
     for i in range(len(choice)):
         if chance.random() < 0.6:
@@ -46,6 +45,37 @@ def mixed(step: Instance, budget: int) -> tuple[int, Moved] | None:
     alone = search.best.played.makespan_ns
     search.mix(20, "mixed")
     return alone, search.best
+
+
+def fitted(step: Instance, budget: int) -> Moved | None:
+    """The plan of a sequence that is fitted first, and changed then."""
+    search = Transfers(step, budget)
+    search.mix(10, "search", search.fit(range(len(step.ops)), "both"))
+    return search.best
+
+
+@pytest.mark.parametrize("seed", range(30))
+def test_what_fits_is_as_the_checker_says_and_the_same_at_every_call(seed: int) -> None:
+    _, step, budget = drawn(seed)
+    found, again = (fitted(step, budget) for _ in range(2))
+    if found is None or again is None:
+        assert found is again
+        return
+    assert found.steps == again.steps
+    assert found.home == again.home
+    assert_judged_alike(step, found.steps, found.home, budget, found.played)
+
+
+def test_both_together_are_faster_than_transfers_alone_in_total() -> None:
+    both = alone = 0
+    for seed in range(30):
+        _, step, budget = drawn(seed)
+        found, search = fitted(step, budget), Transfers(step, budget)
+        search.sequence(range(len(step.ops)), 8, "moves alone")
+        if found is not None and search.best is not None:
+            both += found.played.makespan_ns
+            alone += search.best.played.makespan_ns
+    assert both < alone
 
 
 @pytest.mark.parametrize("seed", range(20))
@@ -68,7 +98,7 @@ def test_recomputation_in_place_of_moves_is_faster_in_total() -> None:
 @pytest.mark.parametrize("seed", range(20))
 def test_what_is_away_at_a_place_is_what_covers_it(seed: int) -> None:
     _, choosing, choice = chosen(seed)
-    v, nbytes = choosing.v, choosing.decoder.t.nbytes
+    v, nbytes = choosing.v, choosing.setting.t.nbytes
     for place, away in enumerate(choosing.away(choice).tolist()):
         covers = [
             (v.before[i] < place or place < v.after[i]) if v.wraps[i] else v.before[i] < place < v.after[i]
@@ -86,6 +116,6 @@ def test_a_choice_is_carried_to_its_own_sequence_as_it_is(seed: int) -> None:
     for _ in range(3):
         place = chance.randrange(len(sequence))
         sequence.insert(place, sequence[chance.randrange(place + 1)])
-    longer = Choosing(choosing.decoder, np.array(sequence, np.int64), choosing.budget)
+    longer = Choosing(choosing.setting, np.array(sequence, np.int64), choosing.budget)
     of = {int(longer.v.storage[i]) for i in np.flatnonzero(longer.carried(choosing, choice) != HERE)}
     assert of <= {int(choosing.v.storage[i]) for i in np.flatnonzero(choice != HERE)}

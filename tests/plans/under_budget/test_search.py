@@ -260,3 +260,24 @@ def test_functions_of_long_steps_end_when_they_are_told_to() -> None:
     assert rounds(problem.tables, room, best, best, tight, dice, 10**9, 0.0, none)[0].tolist() == best.tolist()
     assert repair(problem.tables, room, ops, away, tight, ones, 1.0, none, 10**9)[0] == MORE
     assert prune(problem.tables, room, best, np.zeros(len(best), np.int64), 1 << 60)[0].tolist() == best.tolist()
+
+
+def weight_gradients(layers: int) -> Instance:
+    """A step whose peak is at its end: products of small sources, which run once, wait there for their updates."""
+    ops = [InstanceOp(f"source{n}", 5, makes=(n,), once=True) for n in range(layers)]
+    ops += [InstanceOp(f"product{n}", 1, reads=(n,), makes=(layers + n,)) for n in reversed(range(layers))]
+    ops += [InstanceOp(f"update{n}", 1, reads=(layers + n,), writes=(2 * layers,)) for n in range(layers)]
+    sizes = [*[InstanceStorage(2)] * layers, *[InstanceStorage(9)] * layers]
+    return Instance(tuple(ops), (*sizes, InstanceStorage(1, given=True, persistent=True)))
+
+
+def test_small_sources_stay_in_exchange_for_the_gradients_that_they_restore() -> None:
+    problem = weight_gradients(6)
+    t, budget = tables(problem), 40
+    assert searched(problem, budget).best is None
+    search = Search(problem, t, budget, free=False)
+    search.repair_by_exchange(np.arange(len(problem.ops)))
+    assert search.best is not None
+    assert optimum(problem, budget, free=False).bound_ns == search.best.time_ns
+    played = judged(stored_of(problem), with_evictions(t, search.best.sequence), budget)
+    assert played == (search.best.time_ns, search.best.peak_bytes)

@@ -8,7 +8,7 @@ from typing import Any
 
 import msgspec
 
-from tensortide.replays.g10 import Machine
+from tensortide.replays.g10 import G10Machine
 from tensortide.replays.g10.machine import AUTHORS, GIB, machine_of
 from tensortide.timing.clusters import load_cluster
 
@@ -20,28 +20,28 @@ HOST: dict[str, Any] = {
 DRIVE: dict[str, Any] = {"name": "ssd", "link": {"bytes_per_s": 3.2e9, "latency_ns": 65e3}, "over": "host"}
 
 
-def read(folder: Path, *tiers: dict[str, Any]) -> Machine:
+def read(folder: Path, *tiers: dict[str, Any]) -> G10Machine:
     path = folder / "cluster.json"
     path.write_text(json.dumps({"devices": [{"device": "A100-SXM-40GB", "memory_bytes": 40 * GIB, "tiers": tiers}]}))
     return machine_of(load_cluster(path).devices[0])
 
 
 def test_the_machine_of_the_authors_is_one_of_a_cluster_file(tmp_path: Path) -> None:
-    assert read(tmp_path, HOST, DRIVE) == machine_of(AUTHORS) == Machine()
+    assert read(tmp_path, HOST, DRIVE) == machine_of(AUTHORS) == G10Machine()
 
 
 def test_a_drive_with_a_link_of_its_own_adds_its_rate_to_the_wire(tmp_path: Path) -> None:
     apart = read(tmp_path, HOST, {**DRIVE, "over": ""})
-    assert apart == msgspec.structs.replace(Machine(), wire=15_754_000_000 + 3_200_000_000)
+    assert apart == msgspec.structs.replace(G10Machine(), wire=15_754_000_000 + 3_200_000_000)
     alone = read(tmp_path, {**DRIVE, "over": ""})
     assert (alone.wire, alone.drive, alone.host_bytes) == (3_200_000_000, 3_200_000_000, 128 * 10**9)
 
 
 def test_what_is_not_given_is_as_the_authors_have_it(tmp_path: Path) -> None:
     fast = {"name": "host", "link": {"bytes_per_s": 32e9, "latency_ns": 10e3}}
-    expected = msgspec.structs.replace(Machine(), wire=32 * 10**9, host_latency_ns=10_000)
+    expected = msgspec.structs.replace(G10Machine(), wire=32 * 10**9, host_latency_ns=10_000)
     assert read(tmp_path, fast) == expected
-    assert machine_of(msgspec.structs.replace(AUTHORS, capacity_bytes=None)) == Machine()
+    assert machine_of(msgspec.structs.replace(AUTHORS, capacity_bytes=None)) == G10Machine()
 
 
 def test_a_drive_on_the_wire_is_no_faster_than_the_wire(tmp_path: Path) -> None:
@@ -55,4 +55,4 @@ def test_a_drive_on_the_wire_is_no_faster_than_the_wire(tmp_path: Path) -> None:
 
 
 def test_nothing_of_ours_moves_to_a_host_without_room() -> None:
-    assert [link.name for links in Machine(host_bytes=0).links().values() for link in links] == ["ssd"]
+    assert [link.name for links in G10Machine(host_bytes=0).links().values() for link in links] == ["ssd"]

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tensortide.errors import PlanError
-from tensortide.replays.g10 import POLICIES, Machine, chosen
+from tensortide.replays.g10 import POLICIES, G10Machine, chosen
 from tensortide.replays.g10.flashneuron import Pages
 from tensortide.replays.g10.machine import GIB, PAGE, Trace
 from tensortide.replays.g10.overlap import overlap_ns
@@ -26,8 +26,8 @@ def live_bytes(trace: Trace) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
     return found
 
 
-def tight(trace: Trace, part: float = 0.6) -> Machine:
-    return Machine(device_bytes=int(live_bytes(trace).max() * part) // PAGE * PAGE)
+def tight(trace: Trace, part: float = 0.6) -> G10Machine:
+    return G10Machine(device_bytes=int(live_bytes(trace).max() * part) // PAGE * PAGE)
 
 
 @pytest.mark.parametrize("name", list(POLICIES))
@@ -37,8 +37,8 @@ def test_each_policy_has_a_title_and_is_never_faster_than_the_ideal(name: str) -
     assert row.about
     for seed in SEEDS:
         trace = random_trace(seed)
-        equal = Machine(device_bytes=tight(trace).device_bytes, wire=10**9, drive=10**9)
-        for machine in (Machine(), tight(trace), tight(trace, 0.4), equal):
+        equal = G10Machine(device_bytes=tight(trace).device_bytes, wire=10**9, drive=10**9)
+        for machine in (G10Machine(), tight(trace), tight(trace, 0.4), equal):
             found = row.play(trace, machine)
             assert found.policy == name
             assert (found.step_ns is None) == bool(found.reason)
@@ -51,7 +51,7 @@ def test_each_policy_has_a_title_and_is_never_faster_than_the_ideal(name: str) -
 def test_nothing_moves_in_a_step_that_fits(name: str) -> None:
     for seed in SEEDS:
         trace = random_trace(seed)
-        found = POLICIES[name].play(trace, Machine())
+        found = POLICIES[name].play(trace, G10Machine())
         assert found.traffic.total == 0
         assert found.step_ns == trace.ideal_ns
 
@@ -144,7 +144,7 @@ def test_overlap_counts_each_moment_once() -> None:
 
 def test_flashneuron_says_that_it_cannot_run_a_step_whose_rest_does_not_fit() -> None:
     trace = random_trace(0)
-    found = POLICIES["flashneuron"].play(trace, Machine(device_bytes=int(trace.pages[trace.lasts].sum()) * PAGE))
+    found = POLICIES["flashneuron"].play(trace, G10Machine(device_bytes=int(trace.pages[trace.lasts].sum()) * PAGE))
     assert found.step_ns is None
     assert found.reason == "what cannot be offloaded does not fit"
 
@@ -166,7 +166,7 @@ def test_names_of_policies_are_read_and_others_refused() -> None:
 
 
 def test_the_batches_of_the_authors_machine_are_those_of_its_logs() -> None:
-    machine = Machine()
+    machine = G10Machine()
     assert machine.batch_ns * 12 // 10 in (15_598, 15_599)  # cycles at 1.2 GHz
     assert machine.drive_pages == 10
     assert machine.device_bytes == 40 * GIB
@@ -174,4 +174,4 @@ def test_the_batches_of_the_authors_machine_are_those_of_its_logs() -> None:
         "host": 15_754_000_000,
         "host and drive": 15_754_000_000,
     }
-    assert tuple(Machine(wire=3_000_000_000).links()) == ("host", "drive")
+    assert tuple(G10Machine(wire=3_000_000_000).links()) == ("host", "drive")

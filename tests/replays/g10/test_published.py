@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from tensortide.replays.g10 import POLICIES, Machine
+from tensortide.replays.g10 import POLICIES, G10Machine
 from tensortide.replays.g10.machine import PAGE
 from tensortide.replays.g10.planner import scheme
 from tests.marks import some_slow
@@ -33,7 +33,7 @@ def test_each_policy_takes_the_time_that_the_original_printed(reference: Path, n
     trace = recorded_trace(reference, name)
     for row in runs(reference, name):
         policy = KEYS[row["policy"]]
-        found = POLICIES[policy].play(trace, Machine(), compat=True)
+        found = POLICIES[policy].play(trace, G10Machine(), compat=True)
         assert trace.ideal_ns == pytest.approx(row["ideal_cycles"] / CYCLES_PER_NS, abs=1)
         assert found.step_ns == pytest.approx(row["reported_cycles"] / CYCLES_PER_NS, rel=TOLERANCES[policy])
         assert found.stall_ns is not None
@@ -48,7 +48,7 @@ def test_pages_on_demand_move_as_many_bytes_as_in_the_original_and_prefetched_on
     trace = recorded_trace(reference, name)
     told = {KEYS[row["policy"]]: row for row in runs(reference, name)}
     for policy, relative in (("uvm-lru", 0.0), ("deepum", 0.10)):
-        found = POLICIES[policy].play(trace, Machine()).traffic
+        found = POLICIES[policy].play(trace, G10Machine()).traffic
         counts = told[policy]
         assert found.host_in // PAGE == pytest.approx(counts["incoming_pg_cpu"], rel=relative)
         assert found.host_out // PAGE == pytest.approx(counts["outgoing_pg_cpu"], rel=relative)
@@ -64,7 +64,7 @@ def test_g10_takes_the_published_time_with_any_memory_at_the_host(reference: Pat
     assert len(mine) == 6
     for row in mine if sizes == "all" else mine[:1]:
         host_bytes = int(row["setting"].removeprefix("host_GB=")) * 10**9
-        found = POLICIES["g10"].play(trace, Machine(host_bytes=host_bytes))
+        found = POLICIES["g10"].play(trace, G10Machine(host_bytes=host_bytes))
         assert found.step_ns == pytest.approx(float(row["value"]) / CYCLES_PER_NS, rel=TOLERANCES["g10"])
 
 
@@ -72,7 +72,7 @@ def test_flashneuron_offloads_the_bytes_that_the_original_offloads(reference: Pa
     for name in TRACES:
         trace = recorded_trace(reference, name)
         told = next(row for row in runs(reference, name) if row["policy"] == "FlashNeuron")
-        found = POLICIES["flashneuron"].play(trace, Machine()).traffic
+        found = POLICIES["flashneuron"].play(trace, G10Machine()).traffic
         assert (found.ssd_out, found.ssd_in) == (told["offloaded_bytes_gpu2ssd"], told["fetched_bytes_ssd2gpu"])
 
 
@@ -89,6 +89,6 @@ def test_the_planner_moves_the_tensors_that_the_original_moves(
     with gzip.open(reference / "g10" / name / "policies" / policy / "prefetch_guide.config.gz", "rt") as guide:
         for tensor, to in re.findall(r"Tensor: (\d+) G:. From: \S+, To: (\S+)", guide.read()):
             (fetched if to == "In_gpu" else away).add(int(tensor))
-    planned = scheme(trace, Machine(), host=host, granular=True)
+    planned = scheme(trace, G10Machine(), host=host, granular=True)
     assert {move.tensor for move in (*planned.moves, *planned.forced)} == away
     assert {move.tensor for move in planned.moves} == fetched

@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from tensortide.importers.g10.profile import profile_of
 from tensortide.importers.g10.read import read_trace
+from tensortide.importers.g10.results import profile_of
 from tensortide.replays.g10.machine import Trace, trace_of
 
 

@@ -15,8 +15,9 @@ from tensortide.errors import GraphError
 from tensortide.graph import Phase
 from tensortide.placements import Simulation, simulate
 from tensortide.placements.graphs import Grouping, PlaceOptions, placed, ready
-from tensortide.reports.drawing import Picture, check_count, net_picture, render_dot, render_svg, step_picture
+from tensortide.reports.drawing import Picture, check_count, render_dot, render_svg
 from tensortide.reports.drawing.layout import CHAR
+from tensortide.reports.drawing.placed import net_picture, step_picture
 from tensortide.reports.drawing.tree import MOST_BOXES, Box
 from tensortide.units import format_bytes
 from tests.placements import cases

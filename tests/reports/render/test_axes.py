@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tensortide.reports.blocks import Document, Section, UnitName
-from tensortide.reports.pictures import Axis, Curve, Lane, Points, Scatter, Series, Spans
+from tensortide.reports.pictures import Axis, Curve, Points, Scatter, Series, SpanLane, Spans
 from tensortide.reports.render.figure import draw
 from tensortide.reports.render.ticks import log_ticks, round_ticks, spaced, tick_text
 from tests.marks import some_slow
@@ -75,7 +75,7 @@ def test_labels_that_would_meet_are_left_out() -> None:
 
 
 def pictures() -> list[Spans | Curve | Scatter]:
-    lanes = Spans(key="lanes", x_unit="ns", clock="run", lanes=(Lane("gpu0", (0, 5), (5, 9)),))
+    lanes = Spans(key="lanes", x_unit="ns", clock="run", lanes=(SpanLane("gpu0", (0, 5), (5, 9)),))
     memory = Curve(key="memory", x=(0, 5, 20), x_unit="ns", clock="run", stack=(Series("a", "a", (1, 2)),))
     return [lanes, memory, *(Scatter(key=k, x=Axis("x"), y=Axis("y"), points=(Points("p", (1,), (2,)),)) for k in "ab")]
 
@@ -101,14 +101,14 @@ def test_panels_of_one_clock_have_one_axis_whatever_else_is_drawn() -> None:
 
 def test_a_panel_that_is_left_over_fills_its_row() -> None:
     _, _, first, second = pictures()
-    lanes = Spans(key="pipeline", x_unit="ns", lanes=(Lane("rank 0", (0,), (5,)),))
+    lanes = Spans(key="pipeline", x_unit="ns", lanes=(SpanLane("rank 0", (0,), (5,)),))
     places = shown(first, second, lanes)
     assert places[2][2] - places[2][0] > 1.5 * (places[0][2] - places[0][0])
 
 
 @pytest.mark.parametrize(("count", "each"), some_slow([(4, 1), (24, 1), (25, 2), (100, 5)], [(24, 1), (100, 5)]))
 def test_of_many_lanes_some_are_named_each_at_its_own(count: int, each: int) -> None:
-    lanes = tuple(Lane(f"stage {n + 1} of {count}", (0,), (5,)) for n in range(count))
+    lanes = tuple(SpanLane(f"stage {n + 1} of {count}", (0,), (5,)) for n in range(count))
     block = Spans(key="timeline", x_unit="ns", lanes=lanes)
     figure = draw(Document(title="t", sections=(Section("s", "s", blocks=(block,)),)))
     figure.canvas.draw()

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tensortide.plans import Lane as PlanLane
-from tensortide.plans import Plan
+from tensortide.plans import Lane, Plan
 from tensortide.replays import replay_transfers
 from tensortide.reports.blocks import AnyBlock, Document, Section
-from tensortide.reports.pictures import Curve, Lane, Series, Spans
+from tensortide.reports.pictures import Curve, Series, SpanLane, Spans
 from tensortide.reports.render.html import render_html
 from tensortide.reports.render.values import shortened
 from tensortide.reports.sections import plan_memory, transfers
@@ -30,7 +29,7 @@ CURVE = "[id='plan.memory'] svg"
 def shown() -> Document:
     """The published example: A leaves for the host, and two ops wait."""
     graph = example()
-    plan = Plan(graph.index.digest, (PlanLane("cpu", PUBLISHED),))
+    plan = Plan(graph.index.digest, (Lane("cpu", PUBLISHED),))
     links = (Link("host", Fraction(10**9), 1),)
     line = replay_transfers(graph, plan, durations_ns=TIMES, links=links, workspace=WORKSPACE, budget_bytes=13)
     without = timeline(graph, lifetimes="last_use", durations_ns=TIMES, workspace=WORKSPACE)
@@ -102,7 +101,7 @@ def test_stalls_are_hatched_over_the_memory(page: Page) -> None:
 
 def links(*names: str) -> Document:
     """Lanes of those names, above a curve of the same clock."""
-    lanes = tuple(Lane(name, (0, 60), (50, 100), ("a", "b"), ("forward", "strange")) for name in names)
+    lanes = tuple(SpanLane(name, (0, 60), (50, 100), ("a", "b"), ("forward", "strange")) for name in names)
     blocks = (
         Spans(key="lanes", x_unit="ns", lanes=lanes, clock="step"),
         Curve(key="memory", x=(0, 50, 100), x_unit="ns", stack=(Series("one", "one", (1, 2)),), clock="step"),
@@ -130,7 +129,7 @@ def test_intervals_too_short_to_see_lie_below_the_others(open_html: Open) -> Non
     """They are drawn wider than they are."""
     starts, ends = (0, 10_000, 10_001, 19_998, 19_999), (10_000, 10_001, 19_998, 19_999, 20_000)
     kinds = ("forward", "transfer", "backward", "exchange", "transfer")
-    lanes = (Lane("one", starts, ends, (), kinds),)
+    lanes = (SpanLane("one", starts, ends, (), kinds),)
     made = Section("plan", "Plan", blocks=(Spans(key="lanes", x_unit="ns", lanes=lanes),)).document("example")
     page = open_html(render_html(made))
     drawn = page.locator(f"{LANES} rect[data-kind]").evaluate_all("all => all.map((one) => one.dataset.kind)")

@@ -14,7 +14,7 @@ import msgspec
 import pytest
 
 from tensortide.reports.blocks import Column, Document, Fact, Facts, Note, Section, Table, UnitName
-from tensortide.reports.pictures import Axis, Curve, Lane, Limit, Mark, Points, Scatter, Series, Spans, Stretch
+from tensortide.reports.pictures import Axis, Curve, Limit, Mark, Points, Scatter, Series, SpanLane, Spans, Stretch
 from tensortide.reports.render.figure import render_figure
 from tensortide.reports.render.html import render_frame, render_html
 from tensortide.reports.render.values import value_text
@@ -84,7 +84,7 @@ def step(ops: int = 200) -> Document:
     scatter = Scatter(
         key="sweep", x=Axis("batch", log=True), y=Axis("time", "ns"), points=(Points("mm", (1, 10, 100), (5, 7, None)),)
     )
-    spans = Spans(key="lanes", x_unit="ns", lanes=(Lane("gpu", (0, 10), (5, 30)),))
+    spans = Spans(key="lanes", x_unit="ns", lanes=(SpanLane("gpu", (0, 10), (5, 30)),))
     return Document(
         title="tower",
         settings={"batch": 2},
@@ -143,7 +143,7 @@ def test_the_page_prints_numbers_as_the_text_does(open_page: Open) -> None:
 
 def test_lanes_of_time_begin_at_0_on_a_page_and_in_figures(open_page: Open, tmp_path: Path) -> None:
     """Also if they share no clock with a curve, and if their first interval begins late; lanes of ops do not."""
-    lanes = (Lane("rank 0", (900,), (1000,), ("a",), ("forward",)),)
+    lanes = (SpanLane("rank 0", (900,), (1000,), ("a",), ("forward",)),)
     blocks = tuple(Spans(key=unit, x_unit=unit, lanes=lanes) for unit in ("ns", "op"))
     made = Section("run", "Run", blocks=blocks).document("example")
     page = open_page(made)

@@ -13,11 +13,11 @@ from tensortide.reports.pictures import Spans
 from tensortide.reports.sections.placed_run import section
 from tensortide.run.placed.groups import ExchangeSpan
 from tensortide.run.placed.lane import Span, planned_bytes
-from tensortide.run.placed.placed_run import AloneRun, LaneRun, MeasuredPlacement, RunnableStep
+from tensortide.run.placed.placed_run import AloneRun, LaneRun, MeasuredPlacement
 from tensortide.run.placed.seeded import SeededWorkload
 from tests.placements.graphs.steps import cluster
 from tests.run.placed.divided_workloads import layers
-from tests.run.placed.workloads import residual
+from tests.run.placed.workloads import residual, with_shards
 
 
 def halves() -> PlacedStep:
@@ -43,7 +43,7 @@ def measured(found: PlacedStep) -> MeasuredPlacement:
     ]
     workload = SeededWorkload("mlp", {}, 1)
     alone = AloneRun([[0.5]], {(0, 0): "aa", (0, 1): "aa"})
-    return MeasuredPlacement(workload, RunnableStep(graph, plan), lanes, alone)
+    return MeasuredPlacement(workload, found, lanes, alone)
 
 
 def verdict(made: Section) -> Note:
@@ -54,7 +54,7 @@ def verdict(made: Section) -> Note:
 
 def test_a_run_stands_beside_the_prediction() -> None:
     found = halves()
-    made = section(found, measured(found))
+    made = section(measured(found))
     assert verdict(made).kind == "verdict"
     assert verdict(made).text == (
         "Losses of 1 step in 2 processes are bit-identical to those of one process. So are the 2 parameters, buffers "
@@ -73,29 +73,26 @@ def test_a_run_stands_beside_the_prediction() -> None:
 def test_what_differs_is_said_plainly() -> None:
     found = halves()
     ran = measured(found)
-    other = section(found, dataclasses.replace(ran, alone=AloneRun([[0.5000001]], {(0, 0): "aa", (0, 1): "ab"})))
+    other = section(dataclasses.replace(ran, alone=AloneRun([[0.5000001]], {(0, 0): "aa", (0, 1): "ab"})))
     assert verdict(other).kind == "failure"
     assert "they differ from step 1 on" in verdict(other).text
     assert "1 of 2 updated parameters, buffers and states differ after them:" in verdict(other).text
     assert other.table("losses")["same"] == ("no",)
     lanes = [dataclasses.replace(lane, sent_bytes={}) for lane in ran.lanes]
-    assert (
-        "Bytes sent are not those of the Plan." in verdict(section(found, dataclasses.replace(ran, lanes=lanes))).text
-    )
+    assert "Bytes sent are not those of the Plan." in verdict(section(dataclasses.replace(ran, lanes=lanes))).text
     silent = [dataclasses.replace(lane, outputs=[{}]) for lane in ran.lanes]
-    quiet = section(found, dataclasses.replace(ran, lanes=silent, alone=AloneRun([[]], ran.alone.state)))
+    quiet = section(dataclasses.replace(ran, lanes=silent, alone=AloneRun([[]], ran.alone.state)))
     assert verdict(quiet).text.startswith("The step returns no loss. The 2 parameters, buffers and optimizer states")
     assert "bit-identical to those of one process. Bytes" in verdict(quiet).text
 
 
 def test_losses_of_shards_are_said_to_be_equal_within_the_tolerance_or_not() -> None:
-    found = halves()
-    shards = dataclasses.replace(RunnableStep.of(found), whole=found.ready.whole)
-    ran = dataclasses.replace(measured(found), step=shards)
-    same = verdict(section(found, ran))
+    found = with_shards(halves())
+    ran = measured(found)
+    same = verdict(section(ran))
     assert same.text.startswith("Losses of 1 step in 2 processes are bit-identical to those of one process.")
     alone = AloneRun([[0.500001]], {(0, 0): "aa", (0, 1): "ab"}, {1: 3e-7})
-    near = verdict(section(found, dataclasses.replace(ran, alone=alone)))
+    near = verdict(section(dataclasses.replace(ran, alone=alone)))
     name = found.ready.graph.storages[1].name
     assert near.kind == "verdict"
     assert near.text == (
@@ -103,7 +100,7 @@ def test_losses_of_shards_are_said_to_be_equal_within_the_tolerance_or_not() -> 
         "partial results of shards are added in another order. 1 of 2 updated parameters, buffers and states differ "
         f"after them: {name} most, by 3.0e-07 of its norm. Bytes sent are those of the Plan."
     )
-    off = verdict(section(found, dataclasses.replace(ran, alone=AloneRun([[0.51]], {(0, 0): "aa", (0, 1): "aa"}))))
+    off = verdict(section(dataclasses.replace(ran, alone=AloneRun([[0.51]], {(0, 0): "aa", (0, 1): "aa"}))))
     assert off.kind == "failure"
     assert "they differ by up to 2.0e-02, more than the 1e-05 of sums in another order" in off.text
 
@@ -126,8 +123,8 @@ def test_groups_have_what_they_average_beside_the_plan() -> None:
         for group in range(2)
     ]
     alone = AloneRun([[0.5, 1.5]], {(0, 0): "aa", (1, 0): "aa"})
-    ran = dataclasses.replace(one, lanes=lanes, alone=alone, step=RunnableStep.of(found))
-    made = section(found, ran)
+    ran = dataclasses.replace(one, lanes=lanes, alone=alone)
+    made = section(ran)
     assert verdict(made).text.startswith(
         "Losses of 1 step in 2 processes are bit-identical to those of one process that averages gradients over the "
         "groups in ascending order."

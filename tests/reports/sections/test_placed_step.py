@@ -24,7 +24,7 @@ from tensortide.reports.render.html import render_html
 from tensortide.reports.render.json import render_json
 from tensortide.reports.render.markdown import render_markdown
 from tensortide.reports.sections.placed_step import document, section
-from tensortide.studies.placement.placed import Placed, PlaceRequest
+from tensortide.studies.placement.placed import StepPlacement
 from tensortide.timelines import timeline
 from tensortide.timelines.step import step_timeline
 from tensortide.timing import estimate
@@ -42,8 +42,8 @@ def found(pinned: str = "") -> PlacedStep:
     return placed(prepared, [0] * len(prepared.problem.names))
 
 
-def as_asked(found: PlacedStep, samples: int | None = None) -> Placed:
-    return Placed(PlaceRequest(target="t"), found, samples)
+def as_asked(found: PlacedStep, samples: int | None = None) -> StepPlacement:
+    return StepPlacement("t", found, samples, search=found.search)
 
 
 def notes(made: Section, kind: str) -> str:

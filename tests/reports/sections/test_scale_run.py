@@ -13,7 +13,7 @@ from tensortide.parallelism import Degrees
 from tensortide.parallelism.pipelines import Run, RunKind, Task
 from tensortide.reports import page
 from tensortide.reports.blocks import Note, Section
-from tensortide.reports.pictures import Lane, Spans
+from tensortide.reports.pictures import SpanLane, Spans
 from tensortide.reports.render.figure import ROLE_COLORS
 from tensortide.reports.sections.scale import section as predicted
 from tensortide.reports.sections.scale_run import section
@@ -114,7 +114,7 @@ def lossless(rank: RankRun) -> RankRun:
     return dataclasses.replace(rank, outputs=[[]])
 
 
-def lanes(made: Section) -> tuple[Lane, ...]:
+def lanes(made: Section) -> tuple[SpanLane, ...]:
     (shown,) = (block for block in made.blocks if isinstance(block, Spans))
     return shown.lanes
 

@@ -14,10 +14,9 @@ from tensortide.parallelism.shards import Shard
 from tensortide.placements.graphs import Grouping, PlacedStep, PlaceOptions, placed, ready
 from tensortide.plans import Plan, Receive, Send
 from tensortide.plans.lanes import check_lanes
-from tensortide.run.placed.groups import Groups, groups_of
 from tensortide.run.placed.in_order import ReplicasInOrder
 from tensortide.run.placed.lane import LaneProgram
-from tensortide.run.placed.placed_run import MeasuredPlacement, RunnableStep, check_placed, run_placed
+from tensortide.run.placed.placed_run import MeasuredPlacement, check_placed, run_placed
 from tensortide.run.placed.seeded import SeededWorkload
 from tests.placements.graphs.steps import cluster
 from tests.run.placed import divided_workloads, workloads
@@ -80,15 +79,15 @@ def on_groups(target: str, data: int, size: int = 1, **options: object) -> Place
 
 def run(found: PlacedStep, target: str, steps: int = 2, **settings: object) -> MeasuredPlacement:
     workload = SeededWorkload(target, settings, steps)  # type: ignore[arg-type]
-    return run_placed(workload, RunnableStep.of(found))
+    return run_placed(workload, found)
 
 
 def assert_as_planned(found: PlacedStep, ran: MeasuredPlacement) -> None:
     """Check the bytes of links inside of groups, and that gradients are sent twice but for each rank's own part."""
-    names = ran.step.groups.devices
+    names = [lane.device for lane in found.all_lanes.lanes]
     inside = {f"{names[a]} > {names[b]}": nbytes for (a, b), nbytes in ran.sent_bytes.items() if nbytes}
     assert inside.items() <= found.link_bytes.items()
-    size, count = len(ran.step.plan.lanes), ran.step.groups.count
+    size, count = len(found.plan.lanes), found.groups.count
     for device, own in enumerate(found.averages):
         ranks = ran.lanes[device::size]
         assert all(sum(each.nbytes for each in lane.exchanges) == own.gradients_bytes for lane in ranks)
@@ -195,14 +194,14 @@ def test_parts_of_the_batch_have_the_mean_of_the_whole() -> None:
 
 def test_all_lanes_of_the_plan_are_those_of_each_group() -> None:
     found = on_groups(LAYERS, 2, 2)
-    groups = groups_of(found)
-    plan = groups.all_lanes(found.plan)
+    plan = found.all_lanes
     assert [lane.device for lane in plan.lanes] == ["gpu0", "gpu1", "gpu2", "gpu3"]
     second = Plan(plan.graph, plan.lanes[2:])
     assert [len(lane.steps) for lane in second.lanes] == [len(lane.steps) for lane in found.plan.lanes]
     assert {s.lane for lane in second.lanes for s in lane.steps if isinstance(s, Send | Receive)} == {2, 3}
     check_lanes(found.plan, found.ready.graph)
-    assert Groups().all_lanes(found.plan) is found.plan
+    alone = on_groups(LAYERS, 1)
+    assert alone.all_lanes is alone.plan
 
 
 def test_a_step_of_groups_that_are_not_said_and_random_ops_are_refused() -> None:

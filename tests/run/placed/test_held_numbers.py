@@ -12,7 +12,7 @@ import tensortide
 from tensortide.parallelism import Degrees
 from tensortide.run.placed.divided import DividedWorkload, run_divided
 from tensortide.run.placed.held_numbers import HeldNumbers
-from tensortide.run.placed.placed_run import RunnableStep, run_placed
+from tensortide.run.placed.placed_run import run_placed
 from tensortide.run.placed.seeded import SeededWorkload
 from tests.run.placed.workloads import placement
 
@@ -63,7 +63,7 @@ def test_sizes_and_other_ops_are_left_as_they_are() -> None:
 @pytest.mark.slow
 def test_a_placed_run_of_a_step_with_a_schedule_is_bit_identical() -> None:
     found = placement(tensortide.capture(TARGET), 2)
-    ran = run_placed(SeededWorkload(TARGET, {}, 3), RunnableStep.of(found))
+    ran = run_placed(SeededWorkload(TARGET, {}, 3), found)
     assert ran.verified
     assert [*ran.alone.held.values()] == [(-1.0, -1.5)]
 

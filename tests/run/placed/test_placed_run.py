@@ -16,6 +16,7 @@ import tensortide
 from tensortide.errors import RunError
 from tensortide.graph import Role
 from tensortide.parallelism.shards import Shard
+from tensortide.placements.graphs import placed, ready
 from tensortide.plans import Compute, Lane, Plan, Receive, Send
 from tensortide.run.placed.lane import LaneProgram, Span
 from tensortide.run.placed.measured import measured_timeline
@@ -23,7 +24,6 @@ from tensortide.run.placed.placed_run import (
     AloneRun,
     LaneRun,
     MeasuredPlacement,
-    RunnableStep,
     check_placed,
     run_placed,
 )
@@ -31,8 +31,9 @@ from tensortide.run.placed.processes import PATIENCE_S, check_ranks, run_ranks
 from tensortide.run.placed.seeded import SeededWorkload
 from tensortide.timelines.events import Kind
 from tests.graphs import Builder
+from tests.placements.graphs.steps import cluster
 from tests.run.placed import workloads
-from tests.run.placed.workloads import captured, placement, residual
+from tests.run.placed.workloads import captured, placement, residual, with_shards
 
 TARGET = f"{workloads.__file__}:residual"
 
@@ -41,7 +42,7 @@ TARGET = f"{workloads.__file__}:residual"
 @pytest.mark.parametrize(("ranks", "micro_batches"), [(2, 1), (4, 1), (2, 3)])
 def test_losses_state_and_bytes_are_those_of_one_process_and_of_the_plan(ranks: int, micro_batches: int) -> None:
     found = placement(tensortide.capture(TARGET), ranks, micro_batches)
-    ran = run_placed(SeededWorkload(TARGET, {}, 2), RunnableStep.of(found))
+    ran = run_placed(SeededWorkload(TARGET, {}, 2), found)
     assert ran.verified
     assert len(ran.losses) == 2
     assert len({loss for step in ran.losses for loss in step}) == 2
@@ -68,10 +69,10 @@ SHARDS = (Shard("1.up", "output", 2), Shard("2", "batch", 2), Shard("3.down", "r
 def test_shards_run_to_the_losses_of_one_process_within_the_tolerance(ranks: int, micro_batches: int) -> None:
     found = placement(tensortide.capture(TARGET), ranks, micro_batches, SHARDS)
     made = found.ready
-    ran = run_placed(SeededWorkload(TARGET, {}, 3), RunnableStep.of(found))
+    ran = run_placed(SeededWorkload(TARGET, {}, 3), found)
     assert ran.verified
     assert len({loss for step in ran.alone.losses for loss in step}) == 3
-    assert ran.furthest < ran.step.tolerance == 1e-5
+    assert ran.furthest < ran.tolerance == 1e-5
     homes = {made.graph.storages[storage].name for _, storage in ran.state}
     assert {"1.up.weight.shard0", "1.up.weight.shard1"} < homes
     assert ran.state.keys() == ran.alone.state.keys()
@@ -92,7 +93,8 @@ def test_an_update_of_shards_that_goes_wrong_is_seen() -> None:
     pieces = dict(found.ready.sharded.pieces)
     one, other = (("1.up.weight.shard0", Role.PARAMETER), ("1.up.weight.shard1", Role.PARAMETER))
     pieces[one], pieces[other] = pieces[other], pieces[one]
-    ran = run_placed(SeededWorkload(TARGET, {}, 2), dataclasses.replace(RunnableStep.of(found), pieces=pieces))
+    swapped = dataclasses.replace(found.ready, sharded=found.ready.sharded._replace(pieces=pieces))
+    ran = run_placed(SeededWorkload(TARGET, {}, 2), dataclasses.replace(found, ready=swapped))
     assert not ran.agrees
     assert ran.furthest > 1e-3
 
@@ -115,8 +117,7 @@ def dropped() -> Callable[[], torch.Tensor]:
 
 @pytest.mark.slow
 def test_random_ops_that_share_a_device_draw_what_one_process_draws() -> None:
-    from tensortide.placements.graphs import Grouping, PlaceOptions, placed, ready
-    from tests.placements.graphs.steps import cluster
+    from tensortide.placements.graphs import Grouping, PlaceOptions
 
     target = f"{__file__}:dropped"
     prepared = ready(tensortide.capture(target), cluster(2), PlaceOptions(Grouping(keep_random=True)))
@@ -124,7 +125,7 @@ def test_random_ops_that_share_a_device_draw_what_one_process_draws() -> None:
     found = placed(prepared, [int(name == "4") for name in names])
     assert set(found.device_of.values()) == {"gpu0", "gpu1"}
     check_placed(found.ready.graph, 2, keep_random=True)
-    ran = run_placed(SeededWorkload(target, {}), RunnableStep.of(found))
+    ran = run_placed(SeededWorkload(target, {}), found)
     assert ran.verified
     assert len({loss for step in ran.losses for loss in step}) == 3
 
@@ -135,7 +136,7 @@ def test_a_step_that_fails_in_a_rank_is_one_message_and_leaves_no_process() -> N
     other = f"{__file__}:failing"
     began = time.monotonic()
     with pytest.raises(RunError, match=r"^rank \d of 2: a step of .*failing failed: OSError: the disk is full$"):
-        run_placed(SeededWorkload(other, {}), RunnableStep.of(found))
+        run_placed(SeededWorkload(other, {}), found)
     assert time.monotonic() - began < PATIENCE_S
     assert multiprocessing.active_children() == []
 
@@ -229,7 +230,9 @@ def doctored() -> MeasuredPlacement:
         LaneRun([{outs[2]: 0.25, outs[3]: 3.0}], {}, [25], 1002, second, {}),
     ]
     alone = AloneRun([[2.0, 3.0]], {(0, given): "aa"})
-    step = RunnableStep(graph, Plan(graph.index.digest, lanes), 2)
+    prepared = ready(graph, cluster(2))
+    found = placed(prepared, [0] * len(prepared.problem.names))
+    step = dataclasses.replace(found, given=Plan(graph.index.digest, lanes))
     return MeasuredPlacement(SeededWorkload("mlp", {}, 1), step, runs, alone)
 
 
@@ -254,16 +257,16 @@ def test_what_differs_is_named() -> None:
 
 def test_losses_of_shards_may_differ_within_the_tolerance() -> None:
     exact = doctored()
-    shards = dataclasses.replace(exact.step, whole=exact.step.graph)
-    assert dataclasses.replace(exact, step=shards).same_losses
+    shards = with_shards(exact.placed)
+    assert dataclasses.replace(exact, placed=shards).same_losses
     for loss, agrees in ((3.00002, True), (3.00004, False), (float("nan"), False), (float("inf"), False)):
-        near = dataclasses.replace(exact, step=shards, alone=AloneRun([[2.0, loss]], {(0, 0): "ab"}))
+        near = dataclasses.replace(exact, placed=shards, alone=AloneRun([[2.0, loss]], {(0, 0): "ab"}))
         assert not near.same_losses
         assert near.agrees is near.verified is agrees
-    missing = dataclasses.replace(exact, step=shards, alone=AloneRun([[2.0]], {(0, 0): "aa"}))
+    missing = dataclasses.replace(exact, placed=shards, alone=AloneRun([[2.0]], {(0, 0): "aa"}))
     assert not missing.agrees
     silent = [dataclasses.replace(lane, outputs=[{}]) for lane in exact.lanes]
-    without = dataclasses.replace(exact, step=shards, lanes=silent, alone=AloneRun([[]], {(0, 0): "ab"}))
+    without = dataclasses.replace(exact, placed=shards, lanes=silent, alone=AloneRun([[]], {(0, 0): "ab"}))
     assert not without.agrees  # no loss to judge by: updates have to be bit-identical
 
 
@@ -275,4 +278,7 @@ def test_the_measured_timeline_has_the_lanes_of_the_predicted_one() -> None:
     rows = zip(events.lane.tolist(), events.start_ns.tolist(), events.end_ns.tolist(), strict=True)
     # The second lane began 2 ns later: its receive waited from 2 on and ended at 7.
     assert sorted(rows) == [(0, 1, 10), (0, 10, 20), (0, 20, 30), (1, 7, 17), (1, 17, 27), (2, 2, 7)]
-    assert measured_timeline(ran.step.graph, ran.step.plan, [lane.spans for lane in ran.lanes]).lanes == line.lanes
+    assert (
+        measured_timeline(ran.placed.ready.graph, ran.placed.plan, [lane.spans for lane in ran.lanes]).lanes
+        == line.lanes
+    )

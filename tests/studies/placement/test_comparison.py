@@ -51,7 +51,7 @@ def test_a_configuration_is_compared_without_the_single_devices_that_it_excludes
         line, *_ = answer(PlaceCompareRequest(problems=(str(path),), algorithms=names, seeds=1, budget=300))
         assert line.outcomes[0].score_ms > 2 * 203.405
         if names is None:
-            assert line.outcomes[0].score_ms == alone.placed.found.score_ms
+            assert line.outcomes[0].score_ms == alone.placed.search.score_ms
     task = next(PlaceCompareRequest(problems=(str(path),), seeds=1, budget=300).tasks())
     given, *_ = compare([replace(task, singles=True)], THREADS)
     assert given.outcomes[0].score_ms < 203.406

@@ -39,30 +39,30 @@ def run(path: Path, proposals: int, **options: object) -> ConfiguredRun:
 @pytest.mark.parametrize("path", some_slow(CONFIGS, set(CONFIGS) - {*CONFIGS[::3]}), ids=lambda path: path.stem)
 def test_a_published_configuration_runs_and_repeats(path: Path) -> None:
     one, two = run(path, 60), run(path, 60)
-    assert one.placed.found.history == two.placed.found.history
+    assert one.placed.search.history == two.placed.search.history
     assert one.placed.placement == two.placed.placement
-    assert one.placed.found.proposals <= 60
+    assert one.placed.search.proposals <= 60
 
 
 def test_a_search_sees_single_devices_only_if_its_configuration_says_so(tmp_path: Path) -> None:
     done = run(EXPRIMO / "configs" / "experiments" / "e3" / "e3_hc-resnet50.json", 300)
     single = done.placed.single
     assert single is not None
-    assert done.placed.found.score_ms > 2 * single.makespan
+    assert done.placed.search.score_ms > 2 * single.makespan
     write_artefacts(done, tmp_path)
     manifest = json.loads((tmp_path / "manifest.json").read_text())
-    assert manifest["score_ms"] == done.placed.found.score_ms == manifest["last_state_score_ms"]
+    assert manifest["score_ms"] == done.placed.search.score_ms == manifest["last_state_score_ms"]
     assert manifest["study_score_ms"] == manifest["single_device_ms"] == single.score
     assert "203 ms, which this search has not found" in (tmp_path / "output.log").read_text()
     random, given = (
         run(written(tmp_path, include_trivial_solutions_in_initialization=trivial), 50) for trivial in (False, True)
     )
-    assert random.placed.found.score_ms > given.placed.found.score_ms == pytest.approx(43.407, abs=1e-3)
+    assert random.placed.search.score_ms > given.placed.search.score_ms == pytest.approx(43.407, abs=1e-3)
 
 
 @pytest.mark.parametrize("path", some_slow(OWN, OWN[1:]), ids=lambda path: path.stem)
 def test_an_experiment_of_the_examples_runs(path: Path) -> None:
-    found = run(path, 60).placed.found
+    found = run(path, 60).placed.search
     assert found.proposals <= 60
     assert found.single_ms is None
 
@@ -155,7 +155,7 @@ def test_artefacts_have_the_published_names_and_say_how_they_came_about(measured
     devices = {name: layer["device"] for name, layer in solution["layers"].items()}
     assert devices == json.loads((folder / "placement.json").read_text())
     rows = (folder / "time_history.csv").read_text().splitlines()
-    assert rows[-1] == f"400,{done.placed.found.score_ms}"
+    assert rows[-1] == f"400,{done.placed.search.score_ms}"
 
 
 def test_an_archive_is_logged_and_drawn(tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_an_archive_is_logged_and_drawn(tmp_path: Path) -> None:
     wrote = {path.relative_to(tmp_path).as_posix() for path in write_artefacts(done, tmp_path)}
     assert {"archive_plot.pdf", "archive_logs/step_000500.csv", "archive_logs/1_simulation_finished.csv"} <= wrote
     cells = (tmp_path / "archive_logs" / "1_simulation_finished.csv").read_text().splitlines()
-    assert len(cells) == 1 + len(done.placed.found.notes.archive)
+    assert len(cells) == 1 + len(done.placed.search.notes.archive)
     assert cells[0] == "niche,score_ms,placement"
 
 

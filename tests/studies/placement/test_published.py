@@ -55,7 +55,7 @@ def test_the_placement_is_by_layer_whatever_the_groups_and_the_devices_allowed()
     best = algorithm("best")
     placed = subject.placed(best, best.search(subject.problem, 500, threads=2))
     assert set(placed.assignment.values()) <= {2, 4}
-    assert placed.run.score == pytest.approx(placed.found.score_ms)
+    assert placed.simulated.score == pytest.approx(placed.search.score_ms)
     assert len(placed.placement) == 15
 
 

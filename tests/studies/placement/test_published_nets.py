@@ -16,7 +16,6 @@ from tensortide.placements import PartitionProblem, Settings, read_split, read_w
 from tensortide.reports.pictures import Scatter
 from tensortide.reports.render.terminal import render_text
 from tensortide.reports.sections.paleo import document
-from tensortide.reports.sections.placed_step import document as placed_document
 from tensortide.studies.placement.comparison import PlaceCompareRequest
 from tensortide.studies.placement.comparison import answer as compared
 from tensortide.studies.placement.paleo_net import PaleoRequest, answer
@@ -35,14 +34,14 @@ ALEXNET = EXPRIMO / "nets" / "alex_v2.json"
 def test_a_workload_is_split_and_written_as_the_published_programs_read_it(tmp_path: Path) -> None:
     search = SearchRequest(algorithm="contiguous", budget=200)
     found = placed(PlaceRequest(target=str(WORKLOAD), search=search, out=tmp_path / "split.json"))
-    assert isinstance(found.found, PlacedWorkload)
-    assert found.found.single_ns == pytest.approx(217.81e6, rel=1e-4)
-    assert found.found.load_ns < 49.40e6  # the published split by experts
+    assert isinstance(found, PlacedWorkload)
+    assert found.single_ns == pytest.approx(217.81e6, rel=1e-4)
+    assert found.load_ns < 49.40e6  # the published split by experts
     workload = read_workload(WORKLOAD)
     problem = PartitionProblem(workload)
     loads, _ = problem.loads(problem.genes(read_split(tmp_path / "split.json", workload)))
-    assert loads.max() * 1e6 == found.found.load_ns
-    text = render_text(placed_document(found))
+    assert loads.max() * 1e6 == found.load_ns
+    text = render_text(found.document())
     assert "per sample on" in text
     assert "accelerator5" in text
 
@@ -76,7 +75,7 @@ def test_searches_of_workloads_are_compared() -> None:
 
 def test_what_is_predicted_is_drawn_and_no_trace_is_empty(tmp_path: Path) -> None:
     found = placed(PlaceRequest(target=str(WORKLOAD), search=SearchRequest(algorithm="random", budget=20)))
-    assert any(isinstance(block, Scatter) for block in placed_document(found).sections[0].blocks)
+    assert any(isinstance(block, Scatter) for block in found.document().sections[0].blocks)
     made = document(answer(PaleoRequest(net=ALEXNET)))
     drawn = next(block for block in made.sections[0].blocks if isinstance(block, Scatter))
     assert [one.label for one in drawn.points] == ["linear", *EXCHANGES]
@@ -147,15 +146,14 @@ def test_what_takes_no_time_is_0_ns_and_no_fault(tmp_path: Path) -> None:
     node = {"id": 1, "cpuLatency": 0, "fpgaLatency": 0, "size": 1, "supportedOnFpga": 1, "isBackwardNode": 0}
     split = {"nodes": [node], "edges": [], "maxSizePerFPGA": 2, "maxFPGAs": 2, "maxCPUs": 1}
     (tmp_path / "split.json").write_text(json.dumps(split))
-    assert "0 ns per sample" in render_text(placed_document(placed(PlaceRequest(target=str(tmp_path / "split.json")))))
+    assert "0 ns per sample" in render_text(placed(PlaceRequest(target=str(tmp_path / "split.json"))).document())
 
 
 def test_more_accelerators_than_sets_of_them_can_be_listed_are_no_fault(tmp_path: Path) -> None:
     node = {"cpuLatency": 1, "fpgaLatency": 1, "size": 1, "supportedOnFpga": 1, "isBackwardNode": 0}
     split = {"nodes": [node | {"id": i} for i in range(4)], "edges": [], "maxSizePerFPGA": 2, "maxFPGAs": 300}
     (tmp_path / "split.json").write_text(json.dumps(split | {"maxCPUs": 1}))
-    found = placed(
-        PlaceRequest(target=str(tmp_path / "split.json"), search=SearchRequest(algorithm="contiguous", budget=400))
-    ).found
+    search = SearchRequest(algorithm="contiguous", budget=400)
+    found = placed(PlaceRequest(target=str(tmp_path / "split.json"), search=search))
     assert isinstance(found, PlacedWorkload)
     assert found.fits

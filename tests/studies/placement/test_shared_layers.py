@@ -50,15 +50,15 @@ def test_files_of_a_search_that_shares_have_lists_and_score_what_it_found(shared
     placed = done.placed
     assert placed.shared > 0
     assert placed.single is not None
-    assert placed.found.score_ms < placed.single.score
+    assert placed.search.score_ms < placed.single.score
     solution = json.loads((folder / "ga_solution.json").read_text())
     devices = {name: layer["device"] for name, layer in solution["layers"].items()}
     assert devices == json.loads((folder / "placement.json").read_text())
     assert sum(isinstance(one, list) for one in devices.values()) == placed.shared
     assert (folder / "placement.svg").read_text().count("NVIDIA") == len(devices) + placed.shared
-    assert len([*(folder / "checkpoints").glob("gen_*.json")]) == len(placed.found.notes.generations)
+    assert len([*(folder / "checkpoints").glob("gen_*.json")]) == len(placed.search.notes.generations)
     scored = score_all(placed.subject, [folder / "placement.json", folder / "ga_solution.json"])
-    assert [one.run.score for one in scored] == [placed.found.score_ms] * 2
+    assert [one.run.score for one in scored] == [placed.search.score_ms] * 2
     for path in write_all(placed.subject, scored, folder / "written"):
         assert json.loads(path.read_text()) == devices
 
@@ -79,7 +79,7 @@ def test_a_configuration_of_more_devices_than_share_layers_names_the_rate_to_set
     with pytest.raises(TensortideError, match=r"15 devices may be used, and at most 14 .* mutation_sharding_rate"):
         run_config(on(15), budget=budget)
     for config in (on(14), on(15, mutation_sharding_rate=0)):
-        assert run_config(config, budget=budget).placed.found.proposals == 5
+        assert run_config(config, budget=budget).placed.search.proposals == 5
 
 
 def test_shards_are_trained_where_real_batches_are_measured(tmp_path: Path) -> None:

@@ -15,11 +15,10 @@ from tensortide.plans.events import play
 from tensortide.plans.instance import instance
 from tensortide.plans.model import Plan
 from tensortide.plans.remat.schedule import Recording, recorded
-from tensortide.plans.transfers.choosing import Choosing
-from tensortide.plans.transfers.decoder import Decoder
+from tensortide.plans.transfers.choosing import Choosing, Setting
 from tensortide.plans.transfers.kernels.arrays import HERE
 from tensortide.plans.under_budget.search import Stopped
-from tensortide.replays.g10 import POLICIES, Machine, greedy, pages, trace_of
+from tensortide.replays.g10 import POLICIES, G10Machine, greedy, pages, trace_of
 from tensortide.replays.g10.machine import GIB
 from tensortide.replays.g10.paged import _rules, _steps, _world
 from tensortide.replays.g10.planner import _ledgers, _table, periods, scheme
@@ -34,7 +33,7 @@ from tests.reference import reference_folder
 MIB = 1 << 20
 LAYERS = 14
 BRIEFLY: dict[str, Any] = {"effort": 0.01, "time_limit_s": 3.0}
-SMALL = Machine(device_bytes=60 * MIB, wire=4_000_000_000, drive=1_000_000_000)
+SMALL = G10Machine(device_bytes=60 * MIB, wire=4_000_000_000, drive=1_000_000_000)
 
 
 def write(folder: Path) -> Path:
@@ -98,8 +97,8 @@ def test_ours_is_no_slower_than_any_policy_and_its_parts_add_up(step: Recording)
 def test_the_planner_is_no_slower_than_the_moves_of_the_policies(step: Recording) -> None:
     for links in SMALL.links().values():
         problem = Problem(recording=step, device="cuda", budget_bytes=SMALL.device_bytes, links=links)
-        decoder = Decoder(problem.instance, no_look, lambda ops: None)
-        choosing = Choosing(decoder, np.arange(len(step.graph)), SMALL.device_bytes)
+        setting = Setting(problem.instance, no_look, lambda ops: None)
+        choosing = Choosing(setting, np.arange(len(step.graph)), SMALL.device_bytes)
         choices = [planned(choosing) for planned in policies_choices(problem, no_look)]
         assert any((choice != HERE).any() for choice in choices)
         theirs = min(choosing.made(choosing.covered(choice, 1.0)).time_ns for choice in choices)
@@ -123,7 +122,7 @@ def test_time_does_not_rise_with_host_memory_or_the_rate_of_the_drive(
     known: dict[str, Plan] = {}
     times: list[int] = []
     for value in values:
-        machine = Machine(**{**{name: getattr(SMALL, name) for name in SMALL.__struct_fields__}, what: value})
+        machine = G10Machine(**{**{name: getattr(SMALL, name) for name in SMALL.__struct_fields__}, what: value})
         found = compare_policies(step, trace, machine, (), **BRIEFLY, known=known)
         if found.planned is not None and found.planned.plan is not None:
             known = {"the machine before": found.planned.plan}
@@ -135,7 +134,7 @@ def test_time_does_not_rise_with_host_memory_or_the_rate_of_the_drive(
 
 def test_a_machine_with_less_of_everything_is_told_from_one_that_fits(step: Recording) -> None:
     trace = trace_of(step.graph, step.durations_ns)
-    none = compare_policies(step, trace, Machine(device_bytes=MIB), ("flashneuron",), **BRIEFLY)
+    none = compare_policies(step, trace, G10Machine(device_bytes=MIB), ("flashneuron",), **BRIEFLY)
     assert none.planned is None
     assert none.of(OURS).reason == "no plan fits 1,048,576 bytes"
     assert none.of("flashneuron").step_ns is None
@@ -165,7 +164,7 @@ def test_on_recorded_traces_ours_is_no_slower_than_any_policy(reference: Path, n
     from tests.replays.g10.traces import recorded_trace
 
     step, trace = step_of(folder), recorded_trace(reference, name)
-    found = compare_policies(step, trace, Machine(gib * GIB), tuple(POLICIES), effort=1.0, time_limit_s=120)
+    found = compare_policies(step, trace, G10Machine(gib * GIB), tuple(POLICIES), effort=1.0, time_limit_s=120)
     ours = found.of(OURS).step_ns
     assert ours is not None
     assert found.planned is not None

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tensortide.importers.g10.read import read_trace
 from tensortide.plans.model import Plan
 from tensortide.plans.remat.schedule import Recording, recorded
-from tensortide.replays.g10 import POLICIES, Machine, trace_of
+from tensortide.replays.g10 import POLICIES, G10Machine, trace_of
 from tensortide.studies.planning.g10_comparison import OURS, compare_policies
 
 MIB = 1 << 20
@@ -58,10 +58,10 @@ def _read(nbytes: list[int], weights: int, rows: list[tuple[str, list[int], list
     return recorded(found.graph, found.times.durations(found.graph, "trace").ns, "trace")
 
 
-def machine_for(step: Recording, share: float) -> Machine:
+def machine_for(step: Recording, share: float) -> G10Machine:
     """A machine with a part of the memory that all of the step takes."""
     total = sum(int(storage.nbytes) for storage in step.graph.storages)
-    return Machine(device_bytes=int(share * total), wire=4_000_000_000, drive=1_000_000_000)
+    return G10Machine(device_bytes=int(share * total), wire=4_000_000_000, drive=1_000_000_000)
 
 
 # With less memory the wire limits every step, and the page policies win by what the event rules do not allow: kernels
@@ -93,7 +93,7 @@ def test_more_memory_or_a_faster_link_never_makes_ours_slower(
     known: dict[str, Plan] = {}
     times: list[int] = []
     for factor in factors:
-        machine = Machine(**{**values, what: int(factor * values[what])})
+        machine = G10Machine(**{**values, what: int(factor * values[what])})
         found = compare_policies(step, trace, machine, (), effort=0.1, work_limit=WORK, known=known)
         if found.planned is not None and found.planned.plan is not None:
             known = {"the smaller machine": found.planned.plan}

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import itertools
+from pathlib import Path
 from typing import Any
 
 import pytest
 from msgspec.structs import replace
 
+import tensortide
 from tensortide.errors import DegreesError, ExitStatus, RequestError
 from tensortide.parallelism.closed import Configuration, Transformer, predict_step
 from tensortide.reports.render.json import render_json
@@ -16,6 +18,7 @@ from tensortide.studies.scale import ClosedForm, DegreeRequest, Problem, Scale, 
 from tensortide.studies.scale.request import ScaleRequest, StrategyRequest, answer
 from tensortide.studies.scale.study import resized
 from tensortide.timing.collectives import Nodes, nodes_of
+from tests.graphs import stored
 
 SHAPE = Transformer(layers=24, hidden=2048, heads=16, seq=1024)
 A100 = "A100-SXM-80GB"
@@ -199,6 +202,14 @@ def test_the_document_has_parts_that_add_up_and_all_refused() -> None:
 def test_what_cannot_run_is_an_error_before_the_study(given: dict[str, Any], part: str) -> None:
     with pytest.raises(RequestError, match=part):
         answer(ScaleRequest(target="mlp", steps=2, **given))
+
+
+def test_the_step_of_one_of_several_ranks_is_refused_before_the_search(tmp_path: Path) -> None:
+    whole = stored("mlp")
+    one = replace(whole, meta=replace(whole.meta, workload="train.py", groups={"0": (0, 1)}))
+    tensortide.save(one, tmp_path / "rank.tide")
+    with pytest.raises(DegreesError, match=r"train\.py was captured as one of 2 ranks.*Leave the launcher out"):
+        answer(ScaleRequest(target=str(tmp_path / "rank.tide"), devices=2))
 
 
 def test_the_status_says_whether_a_configuration_may_fit() -> None:

@@ -1,7 +1,8 @@
 """Families of ops: each answers for all ops that are instances of it, whatever vocabulary names them.
 
-A family is a function from a row's operands and attributes to the rule that the ops of the row have. What other rooms
-ask of an op, they keep in tables by the name of its family.
+A family is a function from a row's operands and attributes to the rule that the ops of the row have: cost, bytes, how
+the shape of the result follows, the dimensions of a product. What else other rooms ask of an op, they keep in tables by
+the name of its family.
 """
 
 from __future__ import annotations
@@ -17,16 +18,28 @@ from tensortide.cost.families.reductions import (
     running,
     search,
     softmax,
+    softmax_gradient,
     sort,
     topk,
 )
 from tensortide.cost.families.table import FAMILIES, read_rows
-from tensortide.cost.families.updates import integer, numbered, random, sampled, scatter, segment, selected
-from tensortide.cost.families.windows import local_response, pool, resample
+from tensortide.cost.families.updates import (
+    histogram,
+    integer,
+    numbered,
+    random,
+    sampled,
+    scatter,
+    segment,
+    selected,
+    update,
+)
+from tensortide.cost.families.windows import adaptive, folded, local_response, pool, resample
 from tensortide.cost.registry import elementwise
 
 __all__ = [
     "FAMILIES",
+    "adaptive",
     "channelwise",
     "collective",
     "combined",
@@ -36,9 +49,11 @@ __all__ = [
     "einsum",
     "elementwise",
     "fill",
+    "folded",
     "fourier",
     "free",
     "gather",
+    "histogram",
     "integer",
     "local_response",
     "move",
@@ -59,7 +74,9 @@ __all__ = [
     "segment",
     "selected",
     "softmax",
+    "softmax_gradient",
     "sort",
     "substitution",
     "topk",
+    "update",
 ]

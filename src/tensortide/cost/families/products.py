@@ -55,38 +55,65 @@ def _sides(letters: str, needed: str) -> list[str]:
 
 
 @family("contraction")
-def contraction(letters: str, operands: str = "0 1", *, bias: str = "", turned: str = "", scaled: int = 0) -> Rule:
+def contraction(
+    letters: str, operands: str = "0 1", *, bias: str = "", turned: str = "", scaled: int = 0, term: bool = False
+) -> Rule:
     """A product of two operands. ``letters`` name their dimensions (``*``: any); ``k`` is contracted, and ``n`` is the
     last of the result, where it is named.
 
     ``turned``: an attribute that swaps the last two dimensions of the first. ``scaled``: further operations on every
-    element of the result.
+    element of the result. ``term``: the product times ``alpha`` is added to a term times ``beta``.
     """
     sides = list(zip(operands.split(), _sides(letters, "k"), strict=False))
+    named = len(sides) > 1 and not turned and not set("*_") & set(letters)
+    result = "".join(dict.fromkeys(letters.replace(",", "").replace("k", ""))) if named else ""
 
     def work(op: OpCall) -> Cost | None:
-        """Every element of the result is a sum of k products."""
+        """Every element of the result is a sum of k products; of a sparse operand only stored elements are met."""
         sizes: dict[str, list[int]] = {}
-        for number, (which, named) in enumerate(sides):
+        for number, (which, dims) in enumerate(sides):
             shape = op.operand(which).shape
             if not number and turned and op.arg(turned, False) and len(shape) > 1:
                 shape = (*shape[:-2], shape[-1], shape[-2])
-            found = lengths(named, shape)
+            found = lengths(dims, shape)
             if found is None:
                 return None
             sizes = {**found, **sizes}
         if "n" in sizes and op.out.shape[-1:] != tuple(sizes["n"]):
             return None
         k, count = math.prod(sizes["k"]), op.out.numel
-        op.let(E=count, k=k)
-        return with_bias(op, count * k, bias, scaled)
+        op.let(**({letter: sizes[letter][0] for letter in result} if named else {"E": count}), k=k)
+        macs = _stored(op, [which for which, _ in sides], count * k)
+        return None if macs is None else with_bias(op, macs, bias, scaled, added(op, count) if term else 0)
 
-    return Rule("", "E k MACs" + _more(bias, scaled), work)
+    each = " ".join(result) if named else "E"
+    formula = f"{each} k MACs".lstrip() + _more(bias, scaled)
+    formula += f" + {each} add (+ {each} per factor alpha, beta)" * term
+    dims = (*sides, ("out", result)) if named else ()
+    return Rule("", formula, work, dims=dims)
 
 
-def with_bias(op: OpCall, macs: int, bias: str, scaled: int = 0) -> Cost:
-    """A product, a bias of every element of the result, if it is given under one of its names, and ``scaled`` more."""
-    return product(op, macs, op.out.numel * (scaled + any(map(op.has, bias.split()))))
+def _stored(op: OpCall, operands: Sequence[str], macs: int) -> int | None:
+    """Count the multiply-accumulates that the stored elements of a sparse operand leave of all ``macs``; None for two
+    such operands, or where it is not known how many are stored."""
+    sparse = [which for which in operands if which in op.sparse]
+    if not sparse:
+        return macs
+    stored = op.sparse[sparse[0]]
+    op.let(nnz="unknown" if stored is None else stored)
+    return None if stored is None or len(sparse) > 1 else macs // max(1, op.tensor(sparse[0]).numel) * stored
+
+
+def added(op: OpCall, count: int) -> int:
+    """Elementwise work of ``beta * self + alpha * product`` on ``count`` elements."""
+    alpha, beta = op.arg("alpha", 1), op.arg("beta", 1)
+    return count * (int(alpha != 1) + int(beta not in (0, 1)) + int(beta != 0))
+
+
+def with_bias(op: OpCall, macs: int, bias: str, scaled: int = 0, more: int = 0) -> Cost:
+    """A product, a bias of every element of the result, if it is given under one of its names, ``scaled`` more of each
+    and ``more`` in all."""
+    return product(op, macs, op.out.numel * (scaled + any(map(op.has, bias.split()))) + more)
 
 
 def _more(bias: str, scaled: int) -> str:

@@ -33,6 +33,9 @@ REDUCTIONS = {
     "sum": How((1, -1)),
     "product": How((1, -1), complex_flops=6),
     "mean": How((1, 0), (0, 1)),
+    "variance": How((4, 0), (0, 2)),
+    "deviation": How((4, 1), (0, 3)),
+    "range": How((2, -1), compared=(2, -2)),
     "max": How((1, -1), compared=(1, -1)),
     "absolute": How((2, -1)),
     "squares": How((2, -1)),
@@ -44,7 +47,7 @@ REDUCTIONS = {
 """Reductions by what is computed of each row; ``max``: the smallest and their places, too."""
 
 
-@family("reduction")
+@family("reduction", "reduced")
 def reduction(how: str) -> Rule:
     """Rows of the first operand reduced to one element each."""
     kind = chosen("how", how, REDUCTIONS)
@@ -61,7 +64,7 @@ def reduction(how: str) -> Rule:
     return Rule("", kind.formula + " comparisons" * (how == "max"), work, meaning=f"The {how} of each row.")
 
 
-@family("elementwise")
+@family("elementwise", "broadcast")
 def combined(weights: str = "arithmetic", *, divided: bool = False) -> Rule:
     """Several tensors combined into one, element by element; ``divided``: the mean."""
     found = weights_of(weights)
@@ -96,7 +99,7 @@ def softmax_work(op: OpCall, rows: int, n: int, *, log: bool = False, extra: int
     return rows_work(op, flops, rows * (n + 1 if log else 2 * n), rows * (n - 1))
 
 
-@family("softmax")
+@family("softmax", "first")
 def softmax(*, log: bool = False, axis: str = "", biased: bool = False) -> Rule:
     """Softmax of rows, or its logarithm; ``biased``: a term is added before."""
 
@@ -106,6 +109,18 @@ def softmax(*, log: bool = False, axis: str = "", biased: bool = False) -> Rule:
         return softmax_work(op, rows, n, log=log, extra=rows * n * biased)
 
     return Rule("", f"R (5n - {1 if log else 2})" + " + R n of a bias" * biased, work)
+
+
+@family("softmax")
+def softmax_gradient(*, log: bool = False, axis: str = "", of: str = "0") -> Rule:
+    """Gradient of a softmax of rows, ``of`` the gradient of its result; ``log``: of its logarithm, which takes exp."""
+
+    def work(op: OpCall) -> Cost:
+        """Per row: one product and one sum, then subtract and multiply."""
+        rows, n = along(op, axis, of=of)
+        return rows_work(op, rows * (4 * n - 1), rows * n * log)
+
+    return Rule("", "R (4n - 1)", work)
 
 
 ROWS: dict[str, Callable[[Sequence[int], Any], int]] = {
@@ -119,7 +134,7 @@ ROWS: dict[str, Callable[[Sequence[int], Any], int]] = {
 space of a channel of a sample, or a channel of all samples."""
 
 
-@family("normalization")
+@family("normalization", "first")
 def normalization(by: str = "axis", attribute: str = "", *, affine: str = "", centred: bool = True) -> Rule:
     """Rows by their own statistics. ``by``: which elements are a row, by an attribute, of several names perhaps.
 
@@ -142,7 +157,19 @@ def normalization(by: str = "axis", attribute: str = "", *, affine: str = "", ce
     return Rule("", f"R ({first}n + 2), + n for each of scale, shift and terms", work)
 
 
-@family("normalization")
+def normalization_gradients(
+    each: int, total: int, affine: int, wanted: tuple[bool, ...], rows: int = 0, special: int = 0
+) -> Cost:
+    """The cost of gradients, as wanted: of the input ``each`` FLOPs of its ``total`` elements, and ``special`` ones of
+    every row; of a scale and a shift of ``affine`` elements the sums."""
+    of_input, of_scale, of_bias = (*wanted, False)[:3]
+    flops = each * total if of_input else 0
+    flops += 2 * total - affine if of_scale else 0
+    flops += total - affine if of_bias else 0
+    return Cost(elementwise_flops=max(0, flops), transcendentals=special * rows if of_input else 0)
+
+
+@family("normalization", "first")
 def channelwise(training: str = "", default: bool = False, *, channels: str = "1", running: bool = False) -> Rule:
     """Channels by their own statistics where the attribute ``training`` says so, with those that run on, if
     ``running``; else by stored ones, folded into a scale and a shift. ``channels``: an operand with one of each."""
@@ -159,7 +186,7 @@ def channelwise(training: str = "", default: bool = False, *, channels: str = "1
     return Rule("", "C (2m + 5) by stored statistics" + own, work)
 
 
-@family("scan")
+@family("scan", "first")
 def running(weights: str | Sequence[int] = "arithmetic", *, axis: str = "", default: int | None = -1) -> Rule:
     """Running sums, products or extrema along rows. Without ``axis`` it is a value: then one for each element."""
     found = weights_of(weights)
@@ -189,7 +216,7 @@ def ceil_log2(n: int) -> int:
     return (n - 1).bit_length() if n > 1 else 0
 
 
-@family("sort")
+@family("sort", "first")
 def sort(axis: str = "") -> Rule:
     """Rows sorted by the first operand."""
 

@@ -12,7 +12,7 @@ from typing import Any, ParamSpec
 import msgspec
 
 from tensortide.cost.kinds import chosen
-from tensortide.cost.registry import Rule, add, elementwise, followed, load
+from tensortide.cost.registry import Rule, add, elementwise, followed, forget, load
 from tensortide.errors import TensortideError
 
 P = ParamSpec("P")
@@ -21,13 +21,15 @@ FAMILIES: dict[str, Callable[..., Rule]] = {"elementwise": elementwise}
 """Families by the name that a row in a file gives."""
 
 
-def family(name: str) -> Callable[[Callable[P, Rule]], Callable[P, Rule]]:
-    """Register the decorated function as a form of the family ``name``; rows in files name it by its own name."""
+def family(name: str, shape: str = "") -> Callable[[Callable[P, Rule]], Callable[P, Rule]]:
+    """Register the decorated function as a form of the family ``name``; rows in files name it by its own name.
+    ``shape``: see Rule."""
 
     def register(function: Callable[P, Rule]) -> Callable[P, Rule]:
         @functools.wraps(function)
         def made(*args: P.args, **kwargs: P.kwargs) -> Rule:
-            return msgspec.structs.replace(function(*args, **kwargs), family=name)
+            rule = function(*args, **kwargs)
+            return msgspec.structs.replace(rule, family=rule.family or name, shape=rule.shape or shape)
 
         FAMILIES[function.__name__] = made
         return made
@@ -43,6 +45,8 @@ _TAKEN: dict[str, tuple[type, str]] = {
     "Weights | str | int | Sequence[int]": (object, ""),
 }
 """Types of the arguments of families that a row can give, as they are written there; weights are checked as such."""
+_READ: dict[str, set[str]] = {}
+"""Ops whose rules were read, by the file that had them."""
 _THEN = inspect.Parameter("then", inspect.Parameter.KEYWORD_ONLY, default="", annotation="str")
 
 
@@ -55,8 +59,9 @@ def read_rows(source: str | Path | Mapping[str, Mapping[str, Any]]) -> None:
         operands = "x weight"
         bias = "bias"
 
-    All are registered or none. Raises TensortideError, which names the file, the op and the key, where the file cannot
-    be read, a family is unknown or does not take a key or its value, or an op has a rule already.
+    All are registered or none. A file that is read again, edited perhaps, replaces what it said before, and so does an
+    op that is given again in a mapping. Raises TensortideError, which names the file, the op and the key, where the
+    file cannot be read, a family is unknown or does not take a key or its value, or an op has another rule already.
     """
     where, at = "rows of ops" if isinstance(source, Mapping) else str(source), ""
     load()  # whatever has a rule already
@@ -67,9 +72,15 @@ def read_rows(source: str | Path | Mapping[str, Mapping[str, Any]]) -> None:
             made = _made(row)
             rules += (msgspec.structs.replace(made, name=name) for name in str(names).split() or [""])
         at = ""
-        add(rules)
+        key = where if isinstance(source, Mapping) else str(Path(source).resolve())
+        known = _READ.get(key, set())
+        added = add(rules, known)
     except TensortideError as error:
         raise TensortideError(f"{where}: {at}{error}") from error
+    if not isinstance(source, Mapping):
+        forget(known - added)
+        known = set()
+    _READ[key] = known | added
 
 
 def _made(row: Any) -> Rule:
@@ -107,7 +118,9 @@ def _ops(source: str | Path | Mapping[str, Mapping[str, Any]]) -> Mapping[str, A
         raise TensortideError("rows of ops come from a file or a mapping")
     try:
         found = tomllib.loads(Path(source).read_text("utf-8"))
-    except (OSError, ValueError) as error:
+    except OSError as error:
+        raise TensortideError(f"{error.strerror or error}: name a TOML file with a row for each op") from error
+    except ValueError as error:
         raise TensortideError(str(error)) from error
     if list(found) != ["ops"] or not isinstance(found["ops"], dict):
         others = ", ".join(key for key in found if key != "ops") or "nothing else"

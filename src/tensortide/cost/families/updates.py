@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 
 from tensortide.cost.access import Bytes, BytesRule, interface, reads, size, writes_only
 from tensortide.cost.families.table import family
@@ -89,7 +90,8 @@ def integer(of: str = "out", *, meaning: str = "Work on booleans, bits and shape
         counted = groups[of] if of in groups else (op.operand(of),)
         return Cost(int_ops=sum(tensor.numel for tensor in counted))
 
-    return Rule("", "1 integer op per element", work, meaning=meaning)
+    shape = "broadcast" if of == "out" else ""
+    return Rule("", "1 integer op per element", work, meaning=meaning, shape=shape)
 
 
 @family("fill")
@@ -115,3 +117,33 @@ def selected(meaning: str = "Elements that are not zero, or distinct ones.") -> 
         return cost + Cost(exact=False, reason="bound: as if every element were selected")
 
     return Rule("", "1 per element (bound)", work, meaning=meaning)
+
+
+@family("selection")
+def histogram(family: str = "") -> Rule:
+    """A bin of each element (subtract, divide, round down), and how many elements are in each."""
+
+    def work(op: OpCall) -> Cost:
+        """A bin of each element and a count."""
+        count = op.inputs[0].numel
+        return Cost(elementwise_flops=3 * count, transcendentals=count, comparisons=count, int_ops=count)
+
+    return Rule("", "3 per element and an integer add", work, family=family)
+
+
+@family("optimizer")
+def update(
+    flops: int, special: int, text: str, *, of: str, more: Callable[[OpCall], int] | None = None, also: str = "",
+    reason: str = "", bytes: BytesRule = interface,
+) -> Rule:  # fmt: skip
+    """A step of an optimizer on every element ``of`` an operand. ``more``: FLOPs per element that attributes ask for,
+    which ``also`` tells; ``reason``: why the cost is no exact one."""
+
+    def work(op: OpCall) -> Cost:
+        """One step per element."""
+        count, each = op.operand(of).numel, flops + (0 if more is None else more(op))
+        op.let(elements=count, per_element=each)
+        cost = Cost(elementwise_flops=each * count, transcendentals=special * count)
+        return cost + Cost(exact=False, reason=reason) if reason else cost
+
+    return Rule("", f"{flops} per element{also}", work, bytes, f"One step per element: {text}.")

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 
 from tensortide.cost.access import Bytes, size, written
-from tensortide.cost.families import move
+from tensortide.cost.families import folded, move
 from tensortide.cost.families.products import product
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import Cost
@@ -103,13 +103,12 @@ def conv_tbc(op: OpCall) -> Cost:
     return product(op, math.prod(op.out.shape[:2]) * op.tensor("weight").numel, op.out.numel)
 
 
-aten.rows({"im2col": move("Patches of an image laid out as columns.")})
-
-
-@aten("col2im unfold_backward", "adds = input elements - output elements, at least 0")
-def col2im(op: OpCall) -> Cost:
-    """Columns, or other overlapping windows, summed back into what they were cut from."""
-    return product(op, 0, max(0, op.inputs[0].numel - op.out.numel))
+aten.rows(
+    {
+        "im2col": move("Patches of an image laid out as columns."),
+        "col2im unfold_backward": folded("convolution"),
+    }
+)
 
 
 @rule(

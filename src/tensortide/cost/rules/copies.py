@@ -6,7 +6,7 @@ Counting convention: docs/cost.md, bytes.
 from __future__ import annotations
 
 from tensortide.cost.access import Bytes, reads, size, writes_only, written
-from tensortide.cost.families import collective, fill, free, move
+from tensortide.cost.families import collective, fill, folded, free, move
 from tensortide.cost.kinds import Kind, dtype_kind
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import Cost
@@ -74,15 +74,10 @@ aten.rows({
         "A copy with one part from elsewhere.", formula="0 FLOP: the part of self that stays and src are read",
         bytes=_replaced,
     ),
+    " ".join(f"{name}_backward" for name in PADDINGS.split()): folded("fill", bytes=reads("grad_output")),
     "_local_scalar_dense item is_nonzero": move("One element given to the program."),
     "_assert_async _functional_assert_async": move("A check of one flag on the device.", bytes=reads("self")),
 })  # fmt: skip
-
-
-@aten(" ".join(f"{name}_backward" for name in PADDINGS.split()), "adds = padding elements", bytes=reads("grad_output"))
-def padding_backward(op: OpCall) -> Cost:
-    """The gradient of the padding is added to that of the element it repeats."""
-    return Cost(elementwise_flops=max(0, op.tensor("grad_output").numel - op.out.numel))
 
 
 @aten(

@@ -8,8 +8,8 @@ from __future__ import annotations
 import math
 
 from tensortide.cost.access import Bytes, interface, reads, size
-from tensortide.cost.families import normalization, softmax
-from tensortide.cost.families.reductions import along
+from tensortide.cost.families import normalization, softmax, softmax_gradient
+from tensortide.cost.families.reductions import along, normalization_gradients
 from tensortide.cost.kinds import rows_work
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import Cost
@@ -44,6 +44,8 @@ aten.rows({
     "_fused_rms_norm rms_norm": normalization("row", "normalized_shape", affine="weight bias", centred=False),
     "_softmax _safe_softmax softmax": softmax(axis="dim"),
     "_log_softmax log_softmax": softmax(axis="dim", log=True),
+    "_softmax_backward_data _masked_softmax_backward": softmax_gradient(axis="dim", of="grad_output"),
+    "_log_softmax_backward_data": softmax_gradient(axis="dim", of="grad_output", log=True),
 })  # fmt: skip
 
 
@@ -56,23 +58,16 @@ aten.rows({
 @aten("native_group_norm_backward", "input R (9n + n (weight)); weight 2 N C HW - C; bias N C HW - C, each if wanted")
 def layer_norm_backward(op: OpCall) -> Cost:
     """Gradients of group normalization for input, weight and bias, as wanted."""
-    rows, n, affine, total = _rows(op)
-    of_input, of_weight, of_bias = op.arg("output_mask", WANTED)
-    if total == 0:
-        return Cost()
-    flops = rows * (9 + op.has("weight")) * n if of_input else 0
-    flops += 2 * total - affine if of_weight else 0
-    flops += total - affine if of_bias else 0
-    return Cost(elementwise_flops=flops, transcendentals=2 * rows if of_input else 0)
+    rows, _, affine, total = _rows(op)
+    wanted = op.arg("output_mask", WANTED)
+    return normalization_gradients(9 + op.has("weight"), total, affine, wanted, rows, 2) if total else Cost()
 
 
 @aten("_fused_rms_norm_backward", "input R (6n + n (weight)); weight (2R - 1) n, each if wanted")
 def rms_norm_backward(op: OpCall) -> Cost:
     """Gradients of root-mean-square normalization for input and weight, as wanted."""
     rows, n, _, total = _rows(op)
-    of_input, of_weight = op.arg("output_mask", (True, True))
-    flops = (rows * (6 + op.has("weight")) * n if of_input else 0) + (2 * total - n if of_weight else 0)
-    return Cost(elementwise_flops=flops, transcendentals=rows if of_input else 0)
+    return normalization_gradients(6 + op.has("weight"), total, n, op.arg("output_mask", (True, True)), rows, 1)
 
 
 # -- batch normalization ----------------------------------------------------------------------------
@@ -184,10 +179,3 @@ def masked_softmax(op: OpCall) -> Cost:
     rows, n = along(op, "dim")
     masked = rows * n if op.has("mask") else 0
     return rows_work(op, rows * (5 * n - 2) + masked, 2 * rows * n, rows * (n - 1) + masked)
-
-
-@aten("_softmax_backward_data _log_softmax_backward_data _masked_softmax_backward", "R (4n - 1)", family="softmax")
-def softmax_backward(op: OpCall) -> Cost:
-    """Per row: one product and one sum, then subtract and multiply (exp in the logarithmic form)."""
-    rows, n = along(op, "dim", of="grad_output")
-    return rows_work(op, rows * (4 * n - 1), rows * n if "log" in op.base else 0)

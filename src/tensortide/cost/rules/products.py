@@ -7,56 +7,22 @@ from __future__ import annotations
 
 import math
 
-from tensortide.cost.families import einsum
-from tensortide.cost.families.products import product
+import msgspec
+
+from tensortide.cost.families import contraction, einsum
+from tensortide.cost.families.products import added, product
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import Cost
 from tensortide.cost.registry import Vocabulary
 
 aten = Vocabulary("aten", "contraction")
-aten.rows({"einsum": einsum(squeezed=True)})
+_ADDMM = contraction("mk,kn", "mat1 mat2", term=True)
 
 
-def added(op: OpCall, count: int) -> int:
-    """Elementwise work of ``beta * self + alpha * product`` on ``count`` elements."""
-    alpha, beta = op.arg("alpha", 1), op.arg("beta", 1)
-    return count * (int(alpha != 1) + int(beta not in (0, 1)) + int(beta != 0))
-
-
-def pairs(op: OpCall, left: str, right: str) -> int | None:
-    """Multiply-accumulates of (m,k) and (k,n); of a sparse operand only what it stores. None for two of those."""
-    (m, k), n = op.shape(left), op.shape(right)[1]
-    op.let(m=m, n=n, k=k)
-    if left not in op.sparse and right not in op.sparse:
-        return m * n * k
-    if left in op.sparse and right in op.sparse:
-        return None
-    stored, other = (op.sparse[left], n) if left in op.sparse else (op.sparse[right], m)
-    op.let(nnz=stored if stored is not None else "unknown")
-    return None if stored is None else stored * other
-
-
-@aten("mm", "m n k MACs; of a sparse operand nnz n")
-def mm(op: OpCall) -> Cost | None:
-    """Product of (m,k) and (k,n)."""
-    macs = pairs(op, "self", "mat2")
-    return None if macs is None else product(op, macs)
-
-
-@aten(
-    "addmm _addmm_activation _sparse_addmm",
-    "m n k MACs (of a sparse operand nnz n) + m n add (+ m n per factor alpha, beta)",
-)
-def addmm(op: OpCall) -> Cost | None:
-    """Product of (m,k) and (k,n), added to a term."""
-    macs = pairs(op, "mat1", "mat2")
-    if macs is None:
-        return None
-    count = op.shape("mat1")[0] * op.shape("mat2")[1]
-    cost = product(op, macs, added(op, count))
-    if op.base == "_addmm_activation":
-        cost += activation(count, op.arg("use_gelu", False))
-    return cost
+def _activated(op: OpCall) -> Cost | None:
+    """A product, a term added, and an activation."""
+    cost = _ADDMM.work(op)
+    return None if cost is None else cost + activation(op.out.numel, op.arg("use_gelu", False))
 
 
 def activation(count: int, gelu: bool) -> Cost:
@@ -66,32 +32,28 @@ def activation(count: int, gelu: bool) -> Cost:
     return Cost(elementwise_flops=count, comparisons=count)
 
 
-@aten("bmm", "b m n k MACs", meaning="Batch of products of (m,k) and (k,n).")
-@aten(
-    "baddbmm",
-    "b m n k MACs + b m n add (+ b m n per factor alpha, beta)",
-    meaning="Batch of products, added to a term.",
+aten.rows(
+    {
+        "einsum": einsum(squeezed=True),
+        "mm _int_mm": contraction("mk,kn", "self mat2"),
+        "addmm _sparse_addmm": _ADDMM,
+        "_addmm_activation": msgspec.structs.replace(_ADDMM, work=_activated),
+        "bmm": contraction("bmk,bkn", "self mat2"),
+        "baddbmm": contraction("bmk,bkn", "batch1 batch2", term=True),
+        "mv": contraction("mk,k", "self vec"),
+        "addmv": contraction("mk,k", "mat vec", term=True),
+        "dot": contraction("k,k", "self tensor"),
+        "vdot": contraction("k,k", "self other"),
+    }
 )
-@aten("addbmm", "b m n k MACs + (b-1) m n adds + as addmm", meaning="Sum of a batch of products, added to a term.")
-def batched(op: OpCall) -> Cost:
-    """Products of (m,k) and (k,n)."""
-    (b, m, k), n = op.first("batch1", "self").shape, op.first("batch2", "mat2").shape[2]
+
+
+@aten("addbmm", "b m n k MACs + (b-1) m n adds + as addmm")
+def summed(op: OpCall) -> Cost:
+    """Sum of a batch of products, added to a term."""
+    (b, m, k), n = op.shape("batch1"), op.shape("batch2")[2]
     op.let(b=b, m=m, n=n, k=k)
-    if op.base == "bmm":
-        return product(op, b * m * n * k)
-    summed = op.base.startswith("addbmm")
-    terms = max(0, b - 1) * m * n + added(op, m * n) if summed else added(op, b * m * n)
-    return product(op, b * m * n * k, terms)
-
-
-@aten("mv", "m k MACs", meaning="Product of a matrix (m,k) and a vector.")
-@aten("addmv", "m k MACs + m add", meaning="Product of a matrix (m,k) and a vector, added to a term.")
-@aten("dot vdot", "k MACs", meaning="Product of two vectors.")
-def with_vector(op: OpCall) -> Cost:
-    """Product of a matrix, or a vector, and a vector."""
-    m, k = (1, *op.first("mat", "self").shape)[-2:]
-    op.let(m=m, k=k)
-    return product(op, m * k, added(op, m) if op.base.startswith("addmv") else 0)
+    return product(op, b * m * n * k, max(0, b - 1) * m * n + added(op, m * n))
 
 
 @aten("addr", "m n mul + m n add, no MACs")

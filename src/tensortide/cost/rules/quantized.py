@@ -37,18 +37,16 @@ def _in(spaces: str, names: str) -> list[str]:
     return [f"{space}::{name}" for space in spaces.split() for name in names.split()]
 
 
-@aten("_int_mm", "m n k MACs of integers", meaning="Product of int8 matrices into int32.")
 @aten(
     "_scaled_mm _scaled_mm_v2",
     "m n k MACs + 1 per output (+ 1 with bias)",
-    meaning="Product of float8 matrices with scales.",
 )
 def scaled_mm(op: OpCall) -> Cost:
-    """Product of matrices of numbers of 8 bits, or of two of 4."""
+    """Product of float8 matrices, or of two numbers of 4 bits each, with scales."""
     (m, k), n = op.shape("self"), op.shape("mat2")[1]
     k *= DTYPES[op.tensor("self").dtype].holds
     op.let(m=m, n=n, k=k)
-    return Cost(macs=m * n * k, elementwise_flops=op.out.numel * (1 + op.has("bias")) if "scaled" in op.base else 0)
+    return Cost(macs=m * n * k, elementwise_flops=op.out.numel * (1 + op.has("bias")))
 
 
 def _linear(op: OpCall, fused: int) -> Cost:

@@ -10,7 +10,7 @@ import math
 
 import msgspec
 
-from tensortide.cost.families import reduction, running, search, sort, topk
+from tensortide.cost.families import histogram, reduction, running, search, sort, topk
 from tensortide.cost.families.reductions import along, ceil_log2, merge_comparisons
 from tensortide.cost.kinds import COMPARISON, Kind, Weights, elements, kind_of, rows_work
 from tensortide.cost.opcall import OpCall
@@ -26,6 +26,9 @@ aten.rows({
     "mean nanmean": reduction("mean"),
     "amax amin argmax argmin any all _is_all_true _is_any_true": reduction("max"),
     "logsumexp": reduction("log_sum_exp"),
+    "var var_mean": reduction("variance"),
+    "std std_mean": reduction("deviation"),
+    "histc histogram _histogramdd_from_bin_cts": histogram("reduction"),
     "cumsum": running("arithmetic", axis="dim", default=0),
     "cummax cummin _cummax_helper _cummin_helper": running("comparison", axis="dim", default=0),
     "cumprod": running("multiplication", axis="dim", default=0),
@@ -69,15 +72,6 @@ def count_nonzero(op: OpCall) -> Cost:
     if kind_of(op.inputs) is Kind.INTEGER:
         return Cost(int_ops=2 * count - results)
     return Cost(elementwise_flops=count, comparisons=count, int_ops=count - results)
-
-
-@aten("var var_mean", "4 n R", meaning="Per row: mean n, centre n, square n, mean n.")
-@aten("std std_mean", "R (4n + 1)", meaning="Per row: variance 4n and a square root.")
-def variance(op: OpCall) -> Cost:
-    """Variance, or its square root."""
-    count, results = sizes(op)
-    root = results if "std" in op.base else 0
-    return rows_work(op, 4 * count + root, 2 * results + root)
 
 
 @aten(
@@ -136,13 +130,6 @@ def log_scan(op: OpCall) -> Cost:
     rows, n = along(op, "dim", 0)
     work = rows * (n - 1)
     return rows_work(op, 5 * work, 2 * work, work)
-
-
-@aten("histc histogram _histogramdd_from_bin_cts", "3 per element and an integer add")
-def histogram(op: OpCall) -> Cost:
-    """Bin of each element (subtract, divide, round down) and a count."""
-    count = op.tensor("self").numel
-    return Cost(elementwise_flops=3 * count, transcendentals=count, comparisons=count, int_ops=count)
 
 
 @aten("bincount", "1 per element")

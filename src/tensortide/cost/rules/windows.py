@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from typing import Any
 
 from tensortide.cost.access import reads
-from tensortide.cost.families import move, pool
+from tensortide.cost.families import adaptive, folded, move, pool
 from tensortide.cost.kinds import Kind, Weights
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import Cost
@@ -53,6 +53,12 @@ aten.rows({
         pool("max_gradient", "", of="grad_output", bytes=reads("grad_output", "indices")),
     "max_unpool2d max_unpool3d": move("The inverse of maximum pooling: each value put back in its place."),
     " ".join(NEAREST): move("Nearest neighbour."),
+    " ".join(f"{name}_backward" for name in NEAREST): folded(),
+    "adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d": adaptive("max"),
+    "_adaptive_avg_pool2d _adaptive_avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d "
+    "mkldnn_adaptive_avg_pool2d": adaptive("mean"),
+    "_adaptive_avg_pool2d_backward _adaptive_avg_pool3d_backward adaptive_avg_pool3d_backward "
+    "mkldnn_adaptive_avg_pool2d_backward": adaptive("mean", gradient="grad_output", bytes=reads("grad_output")),
 })  # fmt: skip
 SPREAD = "Each gradient, divided, is added to every element of its window."
 SPREADING: dict[str, Any] = {"meaning": SPREAD, "bytes": reads("grad_output")}
@@ -65,42 +71,6 @@ def average_pool(op: OpCall) -> Weights:
     return Weights(_window(op) + ("backward" in op.base), 1)
 
 
-def adaptive_windows(sizes: Sequence[int], outputs: Sequence[int]) -> int:
-    """Elements in all windows that reach from floor(i n / o) to ceil((i + 1) n / o), dimension by dimension.
-
-    >>> adaptive_windows([4], [2]), adaptive_windows([5], [2]), adaptive_windows([4, 4], [1, 1])
-    (4, 6, 16)
-    """
-    return math.prod(
-        sum(-(-(i + 1) * n // o) - i * n // o for i in range(o)) for n, o in zip(sizes, outputs, strict=True)
-    )
-
-
-@aten(
-    "_adaptive_avg_pool2d _adaptive_avg_pool3d adaptive_avg_pool1d adaptive_avg_pool2d adaptive_avg_pool3d "
-    "mkldnn_adaptive_avg_pool2d",
-    "window size of each output",
-    meaning="Mean of windows that divide the input evenly.",
-)
-@aten(
-    "_adaptive_avg_pool2d_backward _adaptive_avg_pool3d_backward adaptive_avg_pool3d_backward "
-    "mkldnn_adaptive_avg_pool2d_backward",
-    "window size + 1 per output of the forward",
-    **SPREADING,
-)
-@aten("adaptive_max_pool1d adaptive_max_pool2d adaptive_max_pool3d", "window size - 1 comparisons per output")
-def adaptive(op: OpCall) -> Cost:
-    """Largest of windows that divide the input evenly."""
-    backward = "backward" in op.base
-    inner, outer, rank = op.shape("self"), op.shape("grad_output") if backward else op.out.shape, _rank(op)
-    planes, count = math.prod(outer[: len(outer) - rank]), math.prod(outer)
-    covered = planes * adaptive_windows(inner[len(inner) - rank :], outer[len(outer) - rank :])
-    op.let(covered=covered, E=count)
-    if "max" in op.base:
-        return Cost(elementwise_flops=covered - count, comparisons=covered - count)
-    return Cost(elementwise_flops=covered + count * backward, transcendentals=count)
-
-
 # -- resampling -------------------------------------------------------------------------------------
 
 TAPS = {"linear1d": 2, "bilinear2d": 4, "trilinear3d": 8, "bicubic2d": 16}
@@ -111,12 +81,6 @@ BOUND = "bound: antialiasing taps at the edge counted"
 
 def _upsampling(names: Iterable[str], prefix: str = "upsample_", suffix: str = "") -> str:
     return " ".join(f"{prefix}{name}{suffix}" for name in names)
-
-
-@aten(_upsampling(NEAREST, "", "_backward"), "adds = output elements - input elements")
-def nearest_backward(op: OpCall) -> Cost:
-    """Gradients of the copies of each element summed."""
-    return Cost(elementwise_flops=max(0, op.tensor("grad_output").numel - op.out.numel))
 
 
 def _taps(op: OpCall) -> int:

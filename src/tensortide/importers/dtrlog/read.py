@@ -6,6 +6,7 @@ import os
 import re
 from array import array
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -26,8 +27,7 @@ from tensortide.importers.dtrlog.lines import (
     Release,
     opened,
 )
-from tensortide.importers.dtrlog.recording import COPY_ON_WRITE, WRITTEN, LogRecording
-from tensortide.plans.remat.schedule import CONSTANT, Event
+from tensortide.plans.remat.schedule import CONSTANT, Event, Recording
 
 _LARGEST = (1 << 63) - 1
 _BYTES = "Tensors are counted in bytes: the log has neither dtypes nor shapes."
@@ -316,3 +316,26 @@ def _recorded_call(label: str, inputs: int, outputs: int, mutated: tuple[int, ..
         returns=TENSOR if outputs == 1 else (TENSOR,) * outputs,
         tags=(tag,) if tag else (),
     )
+
+
+# --- the recording -------------------------------------------------------------------------------------
+
+COPY_ON_WRITE = "copy_on_write"
+"""Tag of in-place ops that are read as ops with new outputs."""
+WRITTEN = "mutated"
+"""Argument of such ops: the positions of the inputs that the outputs replace."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class LogRecording(Recording):
+    """A Recording with the names in its log, which say what re-binds what when it is written again.
+
+    ``names`` has for every event the name that it is about (for COMPUTE nothing), ``sources`` for every GET the name
+    that is copied, ``operands`` for every op the names of its inputs, followed by those of its outputs (for an in-place
+    op of its inputs only), ``aliases`` for every tensor which input of its op it lies in (-1: none).
+    """
+
+    names: tuple[str, ...] = ()
+    sources: tuple[str, ...] = ()
+    operands: tuple[tuple[str, ...], ...] = ()
+    aliases: tuple[int, ...] = ()

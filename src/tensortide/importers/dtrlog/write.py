@@ -13,7 +13,7 @@ from tensortide.errors import OutputError
 from tensortide.graph.model import Graph
 from tensortide.graph.unroll import unrolled
 from tensortide.importers.dtrlog.export import Exporting, Result, Text
-from tensortide.importers.dtrlog.recording import COPY_ON_WRITE, WRITTEN, LogRecording
+from tensortide.importers.dtrlog.read import COPY_ON_WRITE, WRITTEN, LogRecording
 from tensortide.plans.remat.schedule import CONSTANT, Event, Recording
 from tensortide.write import write_file
 

@@ -28,8 +28,7 @@ def _sniff(path: Path) -> bool:
 
 
 def _read(path: Path, options: ExecutionOptions) -> Imported:
-    from tensortide.importers.execution.durations import durations_of
-    from tensortide.importers.execution.graph import graph_of
+    from tensortide.importers.execution.graph import durations_of, graph_of
     from tensortide.importers.execution.nodes import read_nodes
     from tensortide.timing.kineto import read_trace
 

@@ -9,8 +9,7 @@ from tensortide.dtypes import numbered
 from tensortide.errors import TraceError
 from tensortide.graph.model import Const
 from tensortide.importers.exported import document as d
-from tensortide.importers.exported.metadata import place_of
-from tensortide.importers.exported.program import Arg, Block, Node, Ref, Type
+from tensortide.importers.exported.program import Arg, Block, Node, Ref, Type, place_of
 from tensortide.importers.exported.vmap import ENTER, LEAVE, mark
 
 DTYPES = numbered("exported")
@@ -65,11 +64,10 @@ class Scope:
             raise TraceError(f"{self.origin}: {name!r} is no tensor of its graph")
         return name
 
-    def named_number(self, item: Any) -> Arg:
+    def named_number(self, item: d.NamedNumber) -> Arg:
         """A number that may have a name."""
-        plain = getattr(item, item.__struct_fields__[0])
-        if plain is not None or item.as_name is None:
-            return plain  # type: ignore[no-any-return]
+        if item.as_name is None:
+            return next((value for value in (item.as_int, item.as_float, item.as_bool) if value is not None), None)
         known = self.graph.sym_int_values.get(item.as_name)
         return Const("opaque", item.as_name) if known is None else self.number(known)
 

@@ -49,23 +49,11 @@ class Int(msgspec.Struct):
     as_expr: Expression | None = None
 
 
-class IntArgument(msgspec.Struct):
-    """An integer, or the name of a size."""
+class NamedNumber(msgspec.Struct):
+    """An integer, a float or a truth value, or the name of one."""
 
     as_int: int | None = None
-    as_name: str | None = None
-
-
-class FloatArgument(msgspec.Struct):
-    """A float, or the name of one."""
-
     as_float: Float | None = None
-    as_name: str | None = None
-
-
-class BoolArgument(msgspec.Struct):
-    """A truth value, or the name of one."""
-
     as_bool: bool | None = None
     as_name: str | None = None
 
@@ -121,22 +109,22 @@ class Argument(msgspec.Struct):
     as_floats: list[Float] | None = None
     as_string: str | None = None
     as_strings: list[str] | None = None
-    as_sym_int: IntArgument | None = None
-    as_sym_ints: list[IntArgument] | None = None
+    as_sym_int: NamedNumber | None = None
+    as_sym_ints: list[NamedNumber] | None = None
     as_scalar_type: int | None = None
     as_memory_format: int | None = None
     as_layout: int | None = None
     as_device: Device | None = None
     as_bool: bool | None = None
     as_bools: list[bool] | None = None
-    as_sym_bool: BoolArgument | None = None
-    as_sym_bools: list[BoolArgument] | None = None
+    as_sym_bool: NamedNumber | None = None
+    as_sym_bools: list[NamedNumber] | None = None
     as_graph: GraphArgument | None = None
     as_optional_tensors: list[OptionalName] | None = None
     as_custom_obj: CustomObject | None = None
     as_operator: str | None = None
-    as_sym_float: FloatArgument | None = None
-    as_sym_floats: list[FloatArgument] | None = None
+    as_sym_float: NamedNumber | None = None
+    as_sym_floats: list[NamedNumber] | None = None
     as_optional_tensor: OptionalName | None = None
     as_complex: Complex | None = None
     as_nested_tensors: list[list[Name]] | None = None

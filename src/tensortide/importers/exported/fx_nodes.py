@@ -14,8 +14,7 @@ from torch.fx import Node as FxNode
 
 from tensortide.errors import WorkloadError
 from tensortide.graph.model import Const, Role, Source
-from tensortide.importers.exported.metadata import module_of, source_of
-from tensortide.importers.exported.program import Arg, Block, Given, Node, Ref, Type
+from tensortide.importers.exported.program import Arg, Block, Given, Node, Ref, Type, module_of, source_of
 from tensortide.importers.exported.sizes import Symbols
 from tensortide.importers.exported.vmap import ENTER, LEAVE, mark
 from tensortide.recorder.torch_compat import HigherOrderOperator, OpOverload

@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 from tensortide.importers.imported import Imported
-from tensortide.importers.table import Importer, Options
+from tensortide.importers.table import Importer, SizedOptions
 
 
 @dataclass(frozen=True)
-class ExportOptions(Options):
+class ExportOptions(SizedOptions):
     """Names of dimensions, which program of an archive, and ``symbols``: values of the symbols in
     sizes. ``inputs``, for a GraphModule without shapes: example inputs, fake or real.
     ``signature``, for a GraphModule of ``aot_export_module``: what that returns beside it."""
 
     bind: Annotated[tuple[str, ...], "Names of an input's dimensions: ids=batch,seq."] = ()
     program: Annotated[str, "The name of one of several programs in an archive."] = ""
-    symbols: Mapping[str, int] = field(default_factory=dict)
     inputs: Any = None
     signature: Any = None
 

@@ -7,6 +7,7 @@ import difflib
 import itertools
 import operator
 import re
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 from typing import Any
@@ -62,7 +63,9 @@ def read_expression(text: str) -> Expr:
     if len(text) > _LONGEST:
         raise Unreadable(f"an expression of {len(text)} characters")
     try:
-        return _read(ast.parse(text.strip(), mode="eval").body, _DEEPEST)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # of the parser, about the text
+            return _read(ast.parse(text.strip(), mode="eval").body, _DEEPEST)
     except (SyntaxError, ArithmeticError, ValueError, TypeError, RecursionError, MemoryError) as error:
         raise Unreadable(str(error)) from None
 

@@ -12,8 +12,10 @@ from tensortide.importers.trips import NOTHING, Counting
 _Place: TypeAlias = tuple[int, Arg]
 """A value outside the loop (0), in its condition (1) or in its body (2)."""
 _NAMES = {
-    **{name: name for name in ("lt", "le", "gt", "ge", "ne", "add", "sub")},
+    **{name: name for name in ("lt", "le", "gt", "ge", "ne", "eq", "add", "sub")},
     **dict.fromkeys(("__and__", "logical_and", "bitwise_and"), "and"),
+    **dict.fromkeys(("__or__", "logical_or", "bitwise_or"), "or"),
+    **dict.fromkeys(("logical_not", "bitwise_not"), "not"),
     **dict.fromkeys(("alias", "clone", "detach", "detach_", "lift_fresh", "lift_fresh_copy"), "same"),
 }
 _FILLED: dict[str, Arg] = {"zeros": 0, "ones": 1}

@@ -9,11 +9,12 @@ from pathlib import Path
 
 from tensortide.collector import no_collection
 from tensortide.errors import TraceError
+from tensortide.graph.handles import contiguous
 from tensortide.graph.model import OUTSIDE, TENSOR, Call, Graph, Meta, Module, Op, Phase, Role, Storage, Tensor
 from tensortide.importers.g10.importer import KERNELS
 from tensortide.importers.g10.kernels import Kernel, ReadLines, TensorLine, read_kernels, read_tensors
 from tensortide.importers.imported import Imported
-from tensortide.importers.inductor.types import TensorType, evaluated, parse_type, row_major, symbols_of
+from tensortide.importers.inductor.types import TensorType, evaluated, parse_type, symbols_of
 from tensortide.importers.textfile import TextFile, find_file
 from tensortide.timing.durations import NANOSECOND, UNIT_CYCLE, Times
 
@@ -155,7 +156,7 @@ def _tensor(tensor: TensorLine) -> Tensor:
     kind = parse_type(tensor.dims) if tensor.dims else None
     if isinstance(kind, TensorType) and not any(map(symbols_of, kind.dims)):
         shape = tuple(evaluated(dim, {}) for dim in kind.dims)
-        view = Tensor(tensor.id, kind.dtype, shape, row_major(shape))
+        view = Tensor(tensor.id, kind.dtype, shape, contiguous(shape))
         if view.nbytes == tensor.nbytes:
             return view
     return Tensor(tensor.id, "uint8", (tensor.nbytes,), (1,))

@@ -10,12 +10,15 @@ import os
 import re
 import warnings
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import msgspec
 
+from tensortide.errors import TraceError
 from tensortide.importers.g10.kernels import TensorLine, tensor_line
-from tensortide.importers.textfile import Cursor, TextFile, read_text
+from tensortide.importers.textfile import Cursor, TextFile, find_file, read_text
+from tensortide.timing.durations import UNIT_CYCLE
 
 BLOCK_RULE = "_" * 77
 """What opens and closes a block of ``liveness_analysis.config``."""
@@ -230,3 +233,34 @@ def _numbered(cursor: Cursor, pattern: re.Pattern[str], expected: str) -> Iterat
     """The value in each line after the number of the line, which is that of the kernel."""
     while not cursor.done:
         yield cursor.take(pattern, expected.format(cursor.at), lambda found: int(found[1]) == cursor.at)[2]
+
+
+# --- the profile beside a trace ------------------------------------------------------------------------
+
+_FOLDER = "profile"
+
+
+class Profile(msgspec.Struct, frozen=True):
+    """Per kernel, the nanoseconds it takes with its outputs absent and with all operands absent; empty if unknown."""
+
+    outputs_absent_ns: tuple[int, ...] = ()
+    all_absent_ns: tuple[int, ...] = ()
+
+
+def profile_of(trace: str | os.PathLike[str]) -> Profile:
+    """Read ``profile/T10.txt`` and ``T00.txt`` beside the trace in a folder, or of a file in it.
+
+    Raises:
+        TraceError: one of them is damaged, or they are not of one length.
+    """
+    path = Path(trace)
+    folder = (path if path.is_dir() else path.parent) / _FOLDER
+    columns = [_column(folder, name) for name in ("T10.txt", "T00.txt")]
+    if all(columns) and len(columns[0]) != len(columns[1]):
+        raise TraceError(f"{folder}: T10 has {len(columns[0])} kernels, T00 {len(columns[1])}")
+    return Profile(*columns)
+
+
+def _column(folder: Path, name: str) -> tuple[int, ...]:
+    found = find_file(folder, [name]) if folder.is_dir() else None
+    return () if found is None else tuple(int(cycles * UNIT_CYCLE) for cycles in read_profile(found))

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 import msgspec
 
 from tensortide.dtypes import storage_bytes
+from tensortide.graph.handles import contiguous
 from tensortide.graph.model import UNKNOWN_DEVICE, Phase, Role, Source, Storage, Tensor, Value
-from tensortide.importers.inductor.types import TensorType, evaluated, row_major, symbols_of
-from tensortide.importers.inductor.views import strides_of_view, writes_in_place
+from tensortide.graph.strides import reshaped
+from tensortide.importers.inductor.types import TensorType, evaluated, symbols_of
 
 
 class Block(msgspec.Struct):
@@ -121,7 +122,7 @@ class Assembly:
         """Strides of a tensor: from the dump, else as ``derived`` from the op, else dense."""
         if kind.strides is not None and known:
             return tuple(evaluated(stride, self.bindings) for stride in kind.strides)
-        return tuple(derived) if len(derived) == len(shape) else row_major(shape)
+        return tuple(derived) if len(derived) == len(shape) else contiguous(shape)
 
     def _shape(self, kind: TensorType) -> tuple[tuple[int, ...], bool]:
         """Its shape, and whether all of it is known: 0 stands for a dimension with a symbol that has no value."""
@@ -130,3 +131,70 @@ class Assembly:
         self.unbound |= missing
         dims = zip(kind.dims, symbols, strict=True)
         return tuple(0 if names & missing else evaluated(dim, self.bindings) for dim, names in dims), not missing
+
+
+# --- views ---------------------------------------------------------------------------------------------
+
+_RESHAPING = frozenset(
+    ["view", "reshape", "_unsafe_view", "view_as", "squeeze", "unsqueeze", "alias", "detach", "flatten", "unflatten"]
+)
+_PARTS = frozenset(["slice", "narrow", "split", "split_with_sizes", "chunk"])
+_OTHERS = frozenset(
+    ["select", "unbind", "diagonal", "unfold", "as_strided", "view_as_real", "view_as_complex", "real", "imag", "_conj"]
+)
+
+
+def writes_in_place(op: str) -> bool:
+    """Return whether ``op`` (``aten.copy_.default``) writes its first tensor and returns it."""
+    name = _base(op)
+    return name.endswith("_") and not name.endswith("__")
+
+
+def strides_of_view(
+    op: str, arguments: Sequence[Value], shape: tuple[int, ...], strides: tuple[int, ...], result: tuple[int, ...]
+) -> tuple[int, ...] | None:
+    """Strides of the ``result`` of ``op``, if it is a view of its first tensor, of ``shape`` and ``strides``; else
+    None. A reshape is a view where strides for it exist. Where strides do not follow, dense ones stand in."""
+    name = _base(op)
+    dims = arguments[1] if len(arguments) > 1 else ()
+    match name:
+        case "permute" if isinstance(dims, tuple) and len(dims) == len(shape):
+            return _permuted(strides, dims)
+        case "t" | "transpose":
+            first, second = (arguments[1], arguments[2]) if name == "transpose" and len(arguments) > 2 else (0, -1)
+            return _swapped(strides, first, second)
+        case "expand" if len(result) >= len(shape):
+            new = len(result) - len(shape)
+            kept = [
+                stride if size == now else 0 for stride, size, now in zip(strides, shape, result[new:], strict=True)
+            ]
+            return (*((0,) * new), *kept)
+        case "reshape":
+            return reshaped(shape, strides, result)
+        case _ if name in _RESHAPING:
+            return reshaped(shape, strides, result) or contiguous(result)
+        case _ if name in _PARTS and len(result) == len(shape):
+            return strides
+        case _ if name in _OTHERS:
+            return contiguous(result)
+    return None
+
+
+def _base(op: str) -> str:
+    parts = op.split(".")
+    return parts[1] if len(parts) > 1 and parts[0] in ("aten", "prims") else ""
+
+
+def _permuted(strides: tuple[int, ...], dims: tuple[Value, ...]) -> tuple[int, ...] | None:
+    order = [dim for dim in dims if isinstance(dim, int) and -len(strides) <= dim < len(strides)]
+    return tuple(strides[dim] for dim in order) if len(order) == len(strides) else None
+
+
+def _swapped(strides: tuple[int, ...], first: Value, second: Value) -> tuple[int, ...] | None:
+    if len(strides) < 2:
+        return strides
+    swapped, dims = list(strides), range(-len(strides), len(strides))
+    if not (isinstance(first, int) and isinstance(second, int) and first in dims and second in dims):
+        return None
+    swapped[first], swapped[second] = swapped[second], swapped[first]
+    return tuple(swapped)

@@ -6,14 +6,14 @@ import itertools
 import os
 import re
 from collections import Counter
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, NamedTuple
 
 from tensortide.errors import TraceError
 from tensortide.importers.imported import Imported
-from tensortide.importers.table import Importer, Options
+from tensortide.importers.table import Importer, SizedOptions
 from tensortide.importers.textfile import find_file, head
 
 DUMP = "fx_graph_transformed.py"
@@ -102,12 +102,11 @@ _ENTRIES = 20_000
 
 
 @dataclass(frozen=True)
-class DumpOptions(Options):
+class DumpOptions(SizedOptions):
     """Further graphs of the step whose forward graph is read, and ``symbols``: values of its symbolic dimensions."""
 
     backward: Annotated[Path | None, "The dump of the backward graph."] = None
     weight: Annotated[Path | None, "The dump of the optimizer's graph."] = None
-    symbols: Mapping[str, int] = field(default_factory=dict)
 
 
 def _sniff(path: Path) -> bool:

@@ -7,12 +7,11 @@ from collections.abc import Sequence
 
 from tensortide.cost import count
 from tensortide.importers.imported import Imported
-from tensortide.importers.jax.dead import pruned, surplus
+from tensortide.importers.jax.dead import localize, pruned, surplus
 from tensortide.importers.jax.emit import bare_graph, graph_of
 from tensortide.importers.jax.phases import classify
 from tensortide.importers.jax.program import Program, Step, loops, steps
 from tensortide.importers.jax.roles import name_by_module, roles_of
-from tensortide.importers.jax.shards import localize
 
 LAST_USE = "lifetimes by last use: XLA fuses ops and reuses memory, so that a compiled step holds less at a time"
 

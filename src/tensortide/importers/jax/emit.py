@@ -13,8 +13,20 @@ import msgspec
 from tensortide.graph import Graph, GraphBuilder, Handle, Out, Role
 from tensortide.graph.handles import contiguous
 from tensortide.graph.model import Value
-from tensortide.importers.jax.places import kind_of, module_of
-from tensortide.importers.jax.program import NOWHERE, Arm, Cell, Choice, Loop, Node, Program, Slice, SourceInfo, Step
+from tensortide.importers.jax.program import (
+    NOWHERE,
+    Arm,
+    Cell,
+    Choice,
+    Loop,
+    Node,
+    Program,
+    Slice,
+    SourceInfo,
+    Step,
+    kind_of,
+    module_of,
+)
 from tensortide.importers.jax.views import Layout, layout_of
 
 OPERANDS = {

@@ -3,22 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 from tensortide.errors import WorkloadError
 from tensortide.graph.trips import split_settings
 from tensortide.importers.imported import Imported
-from tensortide.importers.table import Importer, Options, no_file
+from tensortide.importers.table import Importer, SizedOptions, no_file
 
 
 @dataclass(frozen=True)
-class JaxOptions(Options):
+class JaxOptions(SizedOptions):
     """``dead``: keep ops whose results nobody reads. ``symbols``: trip counts of while loops, ``trips.while=8``."""
 
     dead: Annotated[bool, "Of a JAX function: keep the ops whose results nobody reads, which XLA leaves out."] = False
-    symbols: Mapping[str, int] = field(default_factory=dict)
 
 
 def _accepts(target: object) -> bool:

@@ -5,6 +5,7 @@ Everything after tracing works on this form, so it can be built by hand and does
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
@@ -188,3 +189,29 @@ def taken(node: Node) -> Iterator[Cell]:
             yield from arm.results
             for inner in arm.nodes:
                 yield from taken(inner)
+
+
+# --- modules of name stacks ----------------------------------------------------------------------------
+
+_WRAPPED = re.compile(r"\b\w+\(([^()]*)\)")
+_NAME = re.compile(r"[A-Za-z_]\w*")
+_NOT_MODULES = frozenset(("rematted_computation", "checkpoint", "remat", "while", "body", "cond", "scan", "shard_map"))
+
+
+def kind_of(path: str) -> str:
+    """Return the class that a module's name suggests: ``Dense`` of ``MLP.Dense_0``."""
+    return re.sub(r"_\d+$", "", path.rpartition(".")[2])
+
+
+def module_of(place: SourceInfo) -> str:
+    """Return the module path of ``place``: the names of its stack without transformations, after the functions that are
+    jitted around it.
+
+    >>> module_of(SourceInfo("transpose(jvp(MLP))/Dense_0"))
+    'MLP.Dense_0'
+    """
+    stack = place.stack
+    while (plain := _WRAPPED.sub(r"\1", stack)) != stack:
+        stack = plain
+    names = [name for name in stack.split("/") if _NAME.fullmatch(name) and name not in _NOT_MODULES]
+    return ".".join((*place.functions, *names))

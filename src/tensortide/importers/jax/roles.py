@@ -5,8 +5,7 @@ from __future__ import annotations
 from tensortide.dtypes import Kind, kind_of
 from tensortide.graph.model import Phase, Role
 from tensortide.importers.jax.phases import depends, read_before_the_optimizer, read_by
-from tensortide.importers.jax.places import module_of
-from tensortide.importers.jax.program import Cell, Leaf, Program, steps
+from tensortide.importers.jax.program import Cell, Leaf, Program, module_of, steps
 
 _PARAMETERS = frozenset(("p", "param", "params", "parameters", "w", "weights", "variables", "vars", "model", "theta"))
 

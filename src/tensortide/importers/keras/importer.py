@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 from tensortide.errors import WorkloadError
 from tensortide.importers.imported import Imported
-from tensortide.importers.table import Importer, Options
+from tensortide.importers.table import Importer, SizedOptions
 
 
 @dataclass(frozen=True)
-class KerasOptions(Options):
+class KerasOptions(SizedOptions):
     """Options of reading a Keras model. ``symbols``: values of the sizes that it leaves open. Of a live model also
     ``inputs``, arrays or shapes to call it with (default: its own, ``batch`` samples), and ``training``: a step of
     ``model.train_step`` with the loss and the optimizer that it was compiled with."""
 
-    symbols: Mapping[str, int] = field(default_factory=dict)
     inputs: Any = None
     targets: Any = None
     training: Annotated[bool, "Of a live Keras model: a step of its train_step, instead of the inference."] = False
@@ -32,7 +30,7 @@ def _sniff(path: Path) -> bool:
 
 
 def _read(path: Path, options: KerasOptions) -> Imported:
-    from tensortide.importers.keras.files import import_file
+    from tensortide.importers.keras.model import import_file
 
     if options.training:
         raise WorkloadError(f"{path} describes an inference; a training step is of a live model, file.py:function")

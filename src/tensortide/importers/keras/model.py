@@ -5,22 +5,25 @@ from __future__ import annotations
 import re
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import msgspec
 
+from tensortide.collector import no_collection
 from tensortide.dtypes import DTYPES
 from tensortide.expr import sized, symbol
 from tensortide.graph.builder import GraphBuilder
 from tensortide.graph.handles import Handle, Out
 from tensortide.graph.model import Graph, Value
-from tensortide.importers.keras.archive import KerasFileError
+from tensortide.importers.imported import Imported
+from tensortide.importers.keras.archive import KerasFileError, read_config
 from tensortide.importers.keras.layers import LAYERS, Layer, Weights
 from tensortide.importers.keras.layers.layer import Shape
 from tensortide.importers.keras.op_shapes import MOST_RESULTS, Operation, dtype_of, shapes_of
 from tensortide.importers.shapes import ShapeError, plain
-from tensortide.importers.symbols import BATCH, LENGTH
+from tensortide.importers.symbols import BATCH, LENGTH, require_symbols
 
 _ORDERED = ("Sequential", "Pipeline")
 """Classes whose layers run one after the other."""
@@ -353,3 +356,19 @@ def _ordered(calls: Mapping[tuple[str, int], Any], given: Mapping[Key, Handle]) 
             waits[reader].discard(call)
             if not waits[reader]:
                 ready.append(reader)
+
+
+# --- files ---------------------------------------------------------------------------------------------
+
+
+@no_collection()
+def import_file(path: Path, settings: Mapping[str, int]) -> Imported:
+    """Read the inference of the model in a Keras file. ``settings`` are values of the sizes that it leaves open.
+
+    Raises KerasFileError for a damaged file, WorkloadError for a setting that is no symbol of its sizes.
+    """
+    config, version = read_config(path)
+    model = Model(str(path), config, version, settings)
+    graph = model.graph(path.name)
+    require_symbols(path, settings, model.symbols)
+    return Imported(graph, symbols=model.symbols)

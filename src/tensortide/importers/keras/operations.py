@@ -9,6 +9,8 @@ import math
 
 from tensortide.cost.access import writes_only
 from tensortide.cost.families import (
+    adaptive,
+    channelwise,
     contraction,
     convolution,
     decomposition,
@@ -16,6 +18,7 @@ from tensortide.cost.families import (
     fourier,
     free,
     gather,
+    histogram,
     integer,
     move,
     normalization,
@@ -40,7 +43,6 @@ from tensortide.cost.kinds import COMPARISON, Kind, Weights, elements, rows_work
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import Cost
 from tensortide.cost.registry import Vocabulary, elementwise
-from tensortide.cost.rules.windows import adaptive_windows
 from tensortide.importers.shapes import diagonal
 
 keras = Vocabulary("keras")
@@ -100,6 +102,16 @@ keras.rows({
     "ops_Nansum": reduction("sum"),
     "ops_Nanprod": reduction("product"),
     "ops_Nanmean": reduction("mean"),
+    "ops_Var ops_Nanvar ops_Moments": reduction("variance"),
+    "ops_Std ops_Nanstd": reduction("deviation"),
+    "ops_Norm": reduction("norm"),
+    "ops_Ptp": reduction("range"),
+    "ops_Normalize": elementwise((3, 1), of="0", bound="convention: 3 each", family="reduction"),
+    "ops_Histogram": histogram(),
+    "ops_AdaptiveAveragePool AdaptiveAveragePooling1D AdaptiveAveragePooling2D AdaptiveAveragePooling3D":
+        adaptive("mean"),
+    "ops_AdaptiveMaxPool AdaptiveMaxPooling1D AdaptiveMaxPooling2D AdaptiveMaxPooling3D": adaptive("max"),
+    "ops_BatchNorm": channelwise(),
     "ops_Amax ops_Amin ops_All ops_Any ops_Nanmax ops_Nanmin ops_Nanargmax ops_Nanargmin ops_CountNonzero": reduction(
         "max"
     ),
@@ -134,26 +146,6 @@ keras.rows({
     "ops_RFFT": fourier(1, real=True),
     "ops_IRFFT": fourier(1, real=True, of="out"),
 })  # fmt: skip
-
-
-@keras("ops_Var ops_Nanvar ops_Moments", "4 n R", "Per row: mean n, centre n, square n, mean n.", family="reduction")
-@keras("ops_Std ops_Nanstd", "R (4n + 1)", "Per row: variance 4n and a square root.", family="reduction")
-@keras("ops_Norm ops_Normalize", "R 2n; Normalize R 3n", "Roots of sums of squares.", family="reduction")
-@keras("ops_Ptp", "2 R (n - 1) comparisons, R differences", "Largest less smallest.", family="reduction")
-def statistics(op: OpCall) -> Cost:
-    """Statistics of rows."""
-    count, rows = op.inputs[0].numel, op.out.numel
-    op.let(E=count, R=rows)
-    match op.base.removeprefix("ops_"):
-        case "Norm":
-            return rows_work(op, 2 * count, rows)
-        case "Normalize":
-            return Cost(elementwise_flops=3 * count, transcendentals=count, exact=False, reason="convention: 3 each")
-        case "Ptp":
-            compared = 2 * max(0, count - rows)
-            return rows_work(op, compared + rows, 0, compared)
-    rooted = rows if op.base.endswith(("Std", "std")) else 0
-    return rows_work(op, 4 * count + rooted, 2 * rows + rooted)
 
 
 @keras("ops_Median ops_Nanmedian ops_Quantile ops_Nanquantile ops_Percentile ops_Nanpercentile", "as a sort of all",
@@ -244,22 +236,6 @@ def attention(op: OpCall) -> Cost:
     return product(op, pairs * (query[3] + value[3]), pairs) + softmax_work(op, rows, keys, extra=pairs * masked)
 
 
-@keras("ops_AdaptiveAveragePool AdaptiveAveragePooling1D AdaptiveAveragePooling2D AdaptiveAveragePooling3D",
-       "window size of each output", "Mean of windows that divide the input evenly.", family="window")  # fmt: skip
-@keras("ops_AdaptiveMaxPool AdaptiveMaxPooling1D AdaptiveMaxPooling2D AdaptiveMaxPooling3D",
-       "window size - 1 comparisons per output", family="window")  # fmt: skip
-def adaptive(op: OpCall) -> Cost:
-    """Largest of windows that divide the input evenly, along the axes that the result has shorter."""
-    pairs = [(n, m) for n, m in zip(op.inputs[0].shape, op.out.shape, strict=True) if int(n) != int(m)]
-    inner, outer = [int(n) for n, _ in pairs], [int(m) for _, m in pairs]
-    count = op.out.numel
-    covered = count // max(1, math.prod(outer)) * adaptive_windows(inner, outer)
-    op.let(covered=covered, E=count)
-    if "Max" in op.base:
-        return Cost(elementwise_flops=covered - count, comparisons=covered - count)
-    return Cost(elementwise_flops=covered, transcendentals=count)
-
-
 @keras("ops_Sparsemax activation_sparsemax", "R (n L - 2^L + 1) comparisons, + 5 n: sums, a threshold", family="sort")
 def sparsemax(op: OpCall) -> Cost:
     """Projection of rows onto the simplex: sorted, running sums, a threshold."""
@@ -287,13 +263,6 @@ def filtered(op: OpCall) -> Cost:
     return product(op, op.out.numel * (9 if op.base == "ops_SobelEdges" else taps))
 
 
-@keras("ops_BatchNorm", "2 per element, 5 per channel", family="normalization")
-def batch_norm(op: OpCall) -> Cost:
-    """Normalization with given statistics, folded into a scale and a shift."""
-    channels = op.inputs[1].numel
-    return Cost(elementwise_flops=2 * op.out.numel + 5 * channels, transcendentals=channels)
-
-
 @keras("ops_SeparableConv", "N O K C m MACs of the depthwise kernel, + N O C m Cout", family="convolution")
 def separable(op: OpCall) -> Cost:
     """A depthwise convolution and one of single elements."""
@@ -309,13 +278,6 @@ def convolutional(op: OpCall) -> Cost:
     sites = samples * steps * math.prod(op.arg("sites"))
     macs = sites * (op.tensor("kernel").numel + op.tensor("recurrent_kernel").numel)
     return product(op, macs, (30 if op.has("bias") else 22) * sites * op.shape("recurrent_kernel")[-2])
-
-
-@keras("ops_Histogram", "3 per element and an integer add", family="selection")
-def histogram(op: OpCall) -> Cost:
-    """Bin of each element (subtract, divide, round down) and a count."""
-    count = op.inputs[0].numel
-    return Cost(elementwise_flops=3 * count, transcendentals=count, comparisons=count, int_ops=count)
 
 
 @keras("ops_IsIn", "(E + M) ceil(log2(M + 1)) comparisons", family="sort")

@@ -7,8 +7,7 @@ from dataclasses import dataclass, field
 
 from tensortide.errors import TraceError
 from tensortide.graph import Graph, GraphBuilder, Phase, Role, validate
-from tensortide.importers.memory_snapshot.records import Event, Snapshot, Stack
-from tensortide.importers.memory_snapshot.stacks import asked, holder
+from tensortide.importers.memory_snapshot.records import Event, Snapshot, Stack, asked, holder
 from tensortide.timing.durations import Durations, identity
 
 OUT_OF_MEMORY = "memory.out_of_memory"

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
+import functools
+import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path
+from pathlib import Path, PurePath
 from typing import Annotated, Any, NamedTuple, TypeAlias
 
 from tensortide.errors import TraceError
-from tensortide.gzipped import GzipError, open_gzip
+from tensortide.graph.model import Phase, Source
+from tensortide.gzipped import contents
 from tensortide.importers.memory_snapshot.plain_pickle import read_plain
 from tensortide.shown import Show
 
-MOST_BYTES = 4 << 30
-"""Largest pickle that is read, unpacked."""
 ALLOCATES, RELEASES = ("segment_alloc", "segment_map"), ("segment_free", "segment_unmap")
 ACTIONS = frozenset({"alloc", "free_requested", "free_completed", "oom", "snapshot", *ALLOCATES, *RELEASES})
 Address: TypeAlias = tuple[int, int]
@@ -73,7 +74,7 @@ class Snapshot(NamedTuple):
 def read_snapshot(path: Path) -> Snapshot:
     """Read a snapshot, plain or packed with gzip. Raises TraceError for what is none or is damaged."""
     name = str(path)
-    found = read_plain(_data(path), name)
+    found = read_plain(contents(path, TraceError), name)
     reader = _Reader(name)
     table = reader.table(found, "the snapshot")
     if "segments" not in table or "device_traces" not in table:
@@ -82,19 +83,6 @@ def read_snapshot(path: Path) -> Snapshot:
     events = [event for device, trace in traces for event in reader.events(device, trace)]
     segments = tuple(map(reader.segment, reader.items(table, "segments")))
     return Snapshot(name, tuple(sorted(events, key=lambda event: event.time_us)), segments)
-
-
-def _data(path: Path) -> bytes:
-    try:
-        with open_gzip(path) as file:
-            data = file.read(MOST_BYTES + 1)
-    except OSError as error:
-        raise TraceError(f"cannot read {path}: {error.strerror or error}") from error
-    except GzipError as error:
-        raise TraceError(f"{path} {error}") from error
-    if len(data) > MOST_BYTES:
-        raise TraceError(f"{path} has more than {MOST_BYTES >> 30} GiB unpacked")
-    return data
 
 
 class _Reader:
@@ -173,3 +161,62 @@ class _Reader:
             file, function = str(table.get("filename", "")), str(table.get("name", ""))
             known = self.frames[id(value)] = Frame(file, line if isinstance(line, int) else 0, function)
         return known
+
+
+# --- what a stack says ---------------------------------------------------------------------------------
+
+_OP = re.compile(r"at::_ops::(\w+)::(?:call|redispatch)\(")
+_NODE = re.compile(r"torch::autograd::(?:generated::)?(\w+)::(?:apply|add)\(")
+_LIBRARY = re.compile(r"[wW]orkspace|cublas|cudnn|NCCL|nccl")
+_ENGINE = "torch::autograd::Engine::"
+_INITIALIZING = ("__init__", "reset_parameters", "_apply", "empty_parameters")
+
+
+class Asked(NamedTuple):
+    """Who asked for memory: the ``op`` (or empty), the autograd ``node`` it ran in, the phase, the user's line.
+
+    ``building``: while a module was made or moved; ``library``: for a workspace of a library; ``calls``: the functions
+    of the user's own frames, outermost first.
+    """
+
+    op: str
+    node: str
+    phase: Phase
+    source: Source | None
+    building: bool
+    library: bool
+    calls: tuple[str, ...]
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def asked(stack: Stack) -> Asked:
+    """Read a stack."""
+    python = [frame for frame in stack if frame.file.endswith(".py")]
+    own = [frame for frame in python if "site-packages" not in frame.file and "/torch/" not in frame.file]
+    ops = [found[1] for frame in stack if (found := _OP.match(frame.function))]
+    nodes = [found[1] for frame in stack if (found := _NODE.match(frame.function))]
+    optimizer = any("torch/optim/" in frame.file for frame in python)
+    backward = bool(nodes) or any(frame.function.startswith(_ENGINE) for frame in stack)
+    source = Source(own[0].file, own[0].line, own[0].function) if own else None
+    if source is None and nodes:
+        source = Source(nodes[-1], 0, nodes[-1])
+    return Asked(
+        ops[-1] if ops else "",
+        nodes[-1] if nodes else "",
+        Phase.OPTIMIZER if optimizer else Phase.BACKWARD if backward else Phase.FORWARD,
+        source,
+        any(frame.function in _INITIALIZING for frame in python),
+        any(_LIBRARY.search(frame.function) for frame in stack if not frame.file.endswith(".py")),
+        tuple(frame.function for frame in reversed(own)),
+    )
+
+
+def holder(source: Source | None) -> str:
+    """Name a place that holds memory: a line with its function, or a node of the backward pass."""
+    if source is None:
+        return "no stack"
+    return (
+        f"{PurePath(source.file).name}:{source.line} {source.function}"
+        if source.line
+        else f"{source.function} (autograd)"
+    )

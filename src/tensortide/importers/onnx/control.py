@@ -28,9 +28,18 @@ def _body(call: Call, name: str) -> Body:
     return body
 
 
-def _results(conversion: Conversion, frame: Frame) -> list[Value]:
+def _inner(conversion: Conversion, frame: Frame, call: Call, body: Body) -> Frame:
+    """Return the frame of a graph inside a node, with its stored tensors."""
+    inner = frame.inner(body, f"{frame.place}{call.node}: ")
+    conversion.store(inner)
+    return inner
+
+
+def _ran(conversion: Conversion, frame: Frame, count: int | None = None) -> list[Value]:
+    """Convert the nodes of a graph; what it makes: its first ``count`` outputs."""
+    conversion.run(frame)
     found = []
-    for port in frame.body.outputs:
+    for port in frame.body.outputs[:count]:
         if port.name not in frame.scope:
             raise OnnxError(f"{conversion.model.file}: {frame.place}its output {port.name} is not computed")
         found.append(frame.scope[port.name])
@@ -55,8 +64,7 @@ def called(conversion: Conversion, frame: Frame, call: Call, function: Body) -> 
         f"{frame.place}{node}: "[-300:], path, frame.depth + 1,
         frozenset(port.name for port in function.inputs if port.name not in scope),
     )  # fmt: skip
-    conversion.run(inner)
-    return _results(conversion, inner)
+    return _ran(conversion, inner, len(node.outputs))
 
 
 class Repeated:
@@ -112,17 +120,11 @@ def conditional(conversion: Conversion, frame: Frame, call: Call) -> list[Value]
     known = call.content(0)
     if known and isinstance(known[0], bool | int) and not isinstance(known[0], Size):
         taken = arms[0] if known[0] else arms[1]
-        inner = frame.inner(taken, f"{frame.place}{call.node}: ")
-        conversion.store(inner)
-        conversion.run(inner)
-        return _results(conversion, inner)
+        return _ran(conversion, _inner(conversion, frame, call, taken))
     arm, results = conversion.builder.conditional(), []
     for number, body in enumerate(arms):
         with arm(number):
-            inner = frame.inner(body, f"{frame.place}{call.node}: ")
-            conversion.store(inner)
-            conversion.run(inner)
-            results.append(_results(conversion, inner))
+            results.append(_ran(conversion, _inner(conversion, frame, call, body)))
     if len(results[0]) != len(results[1]):
         raise call.fail(f"arms of {len(results[0])} and {len(results[1])} outputs")
     return [_merged(conversion, call, *pair) for pair in zip(*results, strict=True)]
@@ -153,7 +155,7 @@ def loop(conversion: Conversion, frame: Frame, call: Call) -> list[Value]:
     if len(body.inputs) != 2 + len(states) or len(body.outputs) < 1 + len(states):
         raise call.fail(f"a body of {len(body.inputs)} inputs and {len(body.outputs)} outputs for {len(states)} states")
     trips, assumed = trips_of(call, body, frame.scope)
-    inner = frame.inner(body, f"{frame.place}{call.node}: ")
+    inner = _inner(conversion, frame, call, body)
     number = Value((), "int64", None, name=body.inputs[0].name, iteration=int(trips))
     given = call.given(1)
     going = Value((), "bool", scalar(True) if given is None else given.contents, name=body.inputs[1].name)
@@ -169,7 +171,6 @@ def _looped(
     """Convert the body of a loop. The first ``skipped`` of its outputs are the condition, then come the states, and
     what is stacked over all trips along ``axes``. ``scanned`` are inputs of which each trip takes a slice."""
     builder = conversion.builder
-    conversion.store(inner)
     if int(trips) == 0:
         return _nothing(conversion, inner, states)
     with builder.loop(title(call), trips, assumed=assumed) as carry:
@@ -178,8 +179,7 @@ def _looped(
             inner.scope[name] = value
         for name, value, axis in scanned:
             inner.scope[name] = _slice(conversion, call, value, axis)
-        conversion.run(inner)
-        results = _results(conversion, inner)
+        results = _ran(conversion, inner)
         for before, after in zip(entering, results[skipped:], strict=False):
             if before.items is None and after.items is None and _alike(before, after):
                 carry(conversion.handle(before), conversion.handle(after))
@@ -265,7 +265,7 @@ def scan(conversion: Conversion, frame: Frame, call: Call) -> list[Value]:
         raise call.fail(f"it scans inputs of the lengths {sorted(lengths)}")
     trips = inputs[0].shape[places[0]]
     names = [port.name for port in body.inputs]
-    inner = frame.inner(body, f"{frame.place}{call.node}: ")
+    inner = _inner(conversion, frame, call, body)
     scanned = list(zip(names[len(states) :], inputs, places, strict=True))
     return _looped(
         conversion, call, inner, names[: len(states)], states, trips, False, skipped=0,
@@ -282,8 +282,7 @@ def sequence_map(conversion: Conversion, frame: Frame, call: Call) -> list[Value
     made: list[list[Value]] = [[] for _ in body.outputs]
     groups = [first.items[:1]] * bool(first.items) if alike else [(item,) for item in first.items]
     for index, group in enumerate(groups):
-        inner = frame.inner(body, f"{frame.place}{call.node}: ")
-        conversion.store(inner)
+        inner = _inner(conversion, frame, call, body)
         for port, value in zip(body.inputs, call.inputs, strict=True):
             if value is not None:
                 items = value.items
@@ -291,8 +290,7 @@ def sequence_map(conversion: Conversion, frame: Frame, call: Call) -> list[Value
         times = len(first.items) if alike else 1
         around = conversion.builder.loop(title(call), times) if times > 1 else contextlib.nullcontext()
         with around:
-            conversion.run(inner)
-            results = _results(conversion, inner)
+            results = _ran(conversion, inner)
         for values, value in zip(made, results, strict=True):
             values.extend([value] * times)
     return [Value(items=tuple(values)) for values in made]

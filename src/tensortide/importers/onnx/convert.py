@@ -24,7 +24,7 @@ from tensortide.importers.onnx.names import input_names, op_name
 from tensortide.importers.onnx.read import Body, Model, Node, Port, Stored
 from tensortide.importers.onnx.roles import role_of, uses
 from tensortide.importers.onnx.shapes.base import SHAPES, Call
-from tensortide.importers.onnx.shapes.elements import constant
+from tensortide.importers.onnx.shapes.elements import constant, of_elements
 from tensortide.importers.onnx.trips import PASSES
 from tensortide.importers.onnx.value import OnnxError, Settings, Spec, Value
 from tensortide.importers.shapes import ShapeError, plain
@@ -204,7 +204,8 @@ class Conversion:
         node = call.node
         function = SHAPES.get(node.full_type)
         try:
-            made = function(call) if function is not None else self._unknown(frame, call)
+            made = of_elements(call) if function is None else function(call)
+            made = self._unknown(frame, call) if made is None else made
         except _FAILURES as error:
             raise call.fail(f"its shape cannot be told ({type(error).__name__}: {error})"[:300]) from error
         specs = ([made] if isinstance(made, Spec) else list(made))[: len(node.outputs)]

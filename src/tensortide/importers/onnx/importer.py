@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from tensortide.importers.imported import Imported
 from tensortide.importers.protobuf import WireError, read_varint
-from tensortide.importers.table import Importer, Options
+from tensortide.importers.table import Importer, SizedOptions
 from tensortide.importers.textfile import head
 
 if TYPE_CHECKING:
@@ -23,12 +22,11 @@ _GRAPH = (b"", *(bytes([number << 3 | 2]) for number in (1, 2, 5, 10, 11, 12, 13
 
 
 @dataclass(frozen=True)
-class OnnxOptions(Options):
+class OnnxOptions(SizedOptions):
     """Options of reading a model. ``symbols`` are values of its symbolic dimensions and trip counts."""
 
     train: Annotated[bool, "Derive a training step from an inference model (ONNX)."] = False
     optimizer: Annotated[str, "The optimizer of a derived training step: sgd, momentum, adam, adamw, ..."] = "adamw"
-    symbols: Mapping[str, int] = field(default_factory=dict)
 
 
 def _sniff(path: Path) -> bool:

@@ -16,6 +16,7 @@ import numpy as np
 from tensortide import dtypes
 from tensortide.dtypes import numbered, storage_bytes
 from tensortide.errors import MissingExtra
+from tensortide.gzipped import contents
 from tensortide.importers.onnx.value import FEW, MOST_DIMS, Contents, OnnxError
 
 LARGEST_FILE = 1 << 31
@@ -115,13 +116,9 @@ class Model:
 
 def read_model(path: Path) -> Model:
     """Read the model at ``path``. Raises OnnxError."""
-    try:
-        if path.stat().st_size >= LARGEST_FILE:
-            raise OnnxError(f"{path}: 2 GiB or more are no ONNX file: store the weights as external data")
-        data = path.read_bytes()
-    except OSError as error:
-        raise OnnxError(f"cannot read {path}: {error.strerror or error}") from error
-    return model_of(message_of(data, str(path)), str(path))
+    if path.is_file() and path.stat().st_size >= LARGEST_FILE:
+        raise OnnxError(f"{path}: 2 GiB or more are no ONNX file: store the weights as external data")
+    return model_of(message_of(contents(path, OnnxError, unpack=False), str(path)), str(path))
 
 
 def message_of(data: bytes, file: str) -> Any:

@@ -10,7 +10,7 @@ from tensortide.importers.onnx.contents import array, scalar
 from tensortide.importers.onnx.read import Body, Stored
 from tensortide.importers.onnx.shapes.base import Call
 from tensortide.importers.onnx.value import Contents, Value
-from tensortide.importers.trips import FAR, NOTHING, Counting
+from tensortide.importers.trips import FAR, NOTHING, Counting, smaller
 
 _NO_MAXIMUM = (1 << 63) - 1
 """The trip count of a loop that its condition alone ends, as exporters write it."""
@@ -78,9 +78,9 @@ def _known_trips(call: Call, loop: _Loop) -> tuple[int, bool]:
     endless = runs and loop.always()
     if maximum is not None and maximum.iteration is not None:
         return _mean(call, maximum.iteration, counted, runs and (endless or counted is not None))
-    if counted is not None and (most is None or int(counted) < int(most)):
-        return counted, not settings.known(counted)
-    endless = endless or counted is not None
+    if counted is not None:
+        trips = counted if most is None else smaller(counted, most)
+        return trips, not settings.known(trips)
     if endless and most is not None:
         return most, not settings.known(most)
     if endless and (maximum is None or call.content(0) == [_NO_MAXIMUM]):
@@ -109,8 +109,8 @@ def _mean(call: Call, around: int, counted: int | None, known: bool) -> tuple[in
 PASSES = frozenset({"Identity", "Cast", "Squeeze", "Unsqueeze", "Reshape"})
 """Ops that pass a number on."""
 _NAMES = {
-    "Less": "lt", "LessOrEqual": "le", "Greater": "gt", "GreaterOrEqual": "ge", "And": "and", "Add": "add",
-    "Sub": "sub", **dict.fromkeys(PASSES, "same"),
+    "Less": "lt", "LessOrEqual": "le", "Greater": "gt", "GreaterOrEqual": "ge", "Equal": "eq", "And": "and",
+    "Or": "or", "Not": "not", "Add": "add", "Sub": "sub", **dict.fromkeys(PASSES, "same"),
 }  # fmt: skip
 _NEXT, _ONE = "/next", "/one"
 """The number of the following iteration, and what that is more."""

@@ -39,6 +39,7 @@ from tensortide.cost.families import (
     softmax,
     substitution,
     topk,
+    update,
 )
 from tensortide.cost.families.products import product
 from tensortide.cost.families.reductions import along
@@ -47,7 +48,6 @@ from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import FREE, Cost
 from tensortide.cost.registry import Rule, Vocabulary, find
 from tensortide.expr import expr_of
-from tensortide.graph.model import Tensor
 
 tf = Vocabulary("tf")
 
@@ -308,30 +308,20 @@ STEPS = {
 """Optimizer steps: FLOPs and special functions per element, how many slots they read and write, what they do."""
 
 
-def _gradient(op: OpCall) -> Tensor:
-    return op.tensor("delta" if op.has("delta") else "grad")
-
-
 def _stepped(op: OpCall) -> Bytes:
     """Variable, gradient and slots are read; variable and slots written. With indices, only the rows they name."""
-    gradient, slots = _gradient(op), STEPS[op.base.rpartition("Apply")[2]][2]
+    gradient, slots = op.operand("delta grad"), STEPS[op.base.rpartition("Apply")[2]][2]
     state = (1 + slots) * gradient.nbytes
     return Bytes(state + gradient.region_bytes + size(op.tensors("indices")), state)
 
 
-def step(op: OpCall) -> Cost:
-    """One step per element of the gradient."""
-    flops, special, *_ = STEPS[op.base.rpartition("Apply")[2]]
-    count, each = _gradient(op).numel, flops + (2 if op.arg("use_nesterov", False) else 0)
-    op.let(elements=count, per_element=each)
-    return Cost(elementwise_flops=each * count, transcendentals=special * count)
-
-
-for _name, (_flops, _, _, _text) in STEPS.items():
-    _names = f"Apply{_name} ResourceApply{_name} SparseApply{_name} ResourceSparseApply{_name}"
-    _formula = f"{_flops} per element" + " (Momentum: + 2 Nesterov)" * (_name == "Momentum")
-    _meaning = f"One step per element of the gradient: {_text}."
-    tf(_names, _formula, _meaning, bytes=_stepped, family="optimizer")(step)
+tf.rows({
+    f"Apply{name} ResourceApply{name} SparseApply{name} ResourceSparseApply{name}": update(
+        flops, special, text, of="delta grad", bytes=_stepped, also=" (Momentum: + 2 Nesterov)" * (name == "Momentum"),
+        more=lambda op: 2 * bool(op.arg("use_nesterov", False)),
+    )
+    for name, (flops, special, _, text) in STEPS.items()
+})  # fmt: skip
 
 
 @tf("LogUniformCandidateSampler UniformCandidateSampler", "one draw per sample, 10 per expected count", family="random")

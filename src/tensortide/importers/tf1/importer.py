@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from tensortide.importers.imported import Imported
 from tensortide.importers.protobuf import WireError, read_varint
-from tensortide.importers.table import Importer, Options
+from tensortide.importers.table import Importer, SizedOptions
 from tensortide.importers.textfile import head
 
 if TYPE_CHECKING:
@@ -22,7 +21,7 @@ _FIRST, _SECOND, _FIFTH = b"\x0a", b"\x12", b"\x2a"
 
 
 @dataclass(frozen=True)
-class MetaGraphOptions(Options):
+class MetaGraphOptions(SizedOptions):
     """Options of reading a MetaGraph: the ops to read, the names of its sizes, and ``symbols``, values of these names.
 
     With a ``preset`` or ``drop`` all ops but these are read, otherwise those that the training step runs.
@@ -33,7 +32,6 @@ class MetaGraphOptions(Options):
     bind: Annotated[
         tuple[str, ...], "Sizes by name: PATTERN=b,s,2*h names the dims of inputs and variables, or constants."
     ] = ()
-    symbols: Mapping[str, int] = field(default_factory=dict)
 
 
 def _sniff(path: Path) -> bool:

@@ -4,19 +4,18 @@ from __future__ import annotations
 
 import re
 import sys
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 from tensortide.importers.imported import Imported
-from tensortide.importers.table import Importer, Options
+from tensortide.importers.table import Importer, SizedOptions
 
 FILE = "saved_model.pb"
 
 
 @dataclass(frozen=True)
-class FunctionOptions(Options):
+class FunctionOptions(SizedOptions):
     """Options of reading a graph of TensorFlow 2. ``symbols`` are values of the symbols in its sizes, ``inputs`` the
     arguments, or TensorSpecs of them, that a live function is traced with."""
 
@@ -25,7 +24,6 @@ class FunctionOptions(Options):
     bind: Annotated[
         tuple[str, ...], "Sizes by name: PATTERN=b,s,2*h names the dims of inputs and variables, or constants."
     ] = ()
-    symbols: Mapping[str, int] = field(default_factory=dict)
     inputs: tuple[Any, ...] = ()
 
 

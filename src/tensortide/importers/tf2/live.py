@@ -9,8 +9,7 @@ from typing import Any
 from tensortide.errors import WorkloadError, headline
 from tensortide.importers.imported import Imported
 from tensortide.importers.tensorflow.program import Constant
-from tensortide.importers.tensorflow.reading.proto import SCHEMA
-from tensortide.importers.tensorflow.reading.raw import RawGraph, raw_graph, wrapped
+from tensortide.importers.tensorflow.reading.raw import SCHEMA, RawGraph, raw_graph, wrapped
 from tensortide.importers.tf2.calls import plain, renamed
 from tensortide.importers.tf2.load import import_raw
 

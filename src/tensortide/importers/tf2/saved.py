@@ -11,8 +11,7 @@ from tensortide.errors import WorkloadError
 from tensortide.importers.protobuf import WireError
 from tensortide.importers.tensorflow.program import MetaGraphError
 from tensortide.importers.tensorflow.reading.functions import CALLS
-from tensortide.importers.tensorflow.reading.proto import SCHEMA
-from tensortide.importers.tensorflow.reading.raw import RawGraph, content, node_name, raw_graph
+from tensortide.importers.tensorflow.reading.raw import SCHEMA, RawGraph, content, node_name, raw_graph
 from tensortide.importers.tf2.calls import renamed
 
 FILE = "saved_model.pb"

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tensortide.dtypes import numbered, unpacked
+from tensortide.gzipped import contents
 from tensortide.importers.tflite.buffer import FlatBufferError, Reader, Table
 
 IDENTIFIER = b"TFL3"
@@ -148,11 +149,7 @@ class Model(NamedTuple):
 
 def read_model(path: Path) -> Model:
     """Read a flat buffer. Raises FlatBufferError for a file that is damaged, or no model of TensorFlow Lite."""
-    try:
-        data = path.read_bytes()
-    except OSError as error:
-        raise FlatBufferError(f"{path}: cannot be read: {error.strerror or error}") from None
-    return parse_model(str(path), data)
+    return parse_model(str(path), contents(path, FlatBufferError, unpack=False))
 
 
 def parse_model(name: str, data: bytes) -> Model:

@@ -12,8 +12,9 @@ from tensortide.importers.trips import NOTHING, Counting
 
 _Tensor: TypeAlias = tuple[bool, int]
 _NAMES = {
-    "LESS": "lt", "LESS_EQUAL": "le", "GREATER": "gt", "GREATER_EQUAL": "ge", "LOGICAL_AND": "and", "ADD": "add",
-    "SUB": "sub", **dict.fromkeys(("RESHAPE", "CAST", "SQUEEZE", "EXPAND_DIMS"), "same"),
+    "LESS": "lt", "LESS_EQUAL": "le", "GREATER": "gt", "GREATER_EQUAL": "ge", "EQUAL": "eq",
+    "NOT_EQUAL": "ne", "LOGICAL_AND": "and", "LOGICAL_OR": "or", "LOGICAL_NOT": "not", "ADD": "add", "SUB": "sub",
+     **dict.fromkeys(("RESHAPE", "CAST", "SQUEEZE", "EXPAND_DIMS"), "same"),
 }  # fmt: skip
 _WIDTHS = {"int32": 4, "int64": 8}
 

@@ -18,7 +18,7 @@ from tensortide.measures.differences.limits import parse_limit
 from tensortide.measures.status import SUFFIX as STATUS
 from tensortide.measures.status import Status, load_status
 from tensortide.progress import Say, silent
-from tensortide.recorder.script import Script
+from tensortide.recorder.script_command import Script
 from tensortide.recorder.target import Workload
 from tensortide.request import Arg, Opt, Request, Rule
 from tensortide.targets.durations import with_durations

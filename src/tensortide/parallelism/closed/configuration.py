@@ -87,7 +87,7 @@ class Configuration(ParallelDegrees, frozen=True, kw_only=True):
         return self.batch // (self.data * self.micro_batch)
 
     def __str__(self) -> str:
-        degrees = {"d": self.data, "t": self.tensor, "p": self.pipeline, "c": self.context, "x": self.expert}
+        degrees = {axis.letter: getattr(self, axis.name) for axis in self.axes}
         parts = [f"{name}{degree}" for name, degree in degrees.items() if degree > 1 or name in "dtp"]
         parts += [f"k{self.kv_group}"] * (self.kv_group > 0)
         return " ".join([*parts, f"b{self.micro_batch}", *([f"v{self.chunks}"] if self.chunks > 1 else [])])
@@ -110,8 +110,9 @@ def objections(configuration: Configuration, shape: Transformer, devices: int | 
     if one.gradient_as_bucket_view:
         yield "gradients that are views of buckets: the closed form counts no buckets"
     if devices is not None and one.devices != devices:
-        product = f"{one.data} x {one.tensor} x {one.pipeline} x {one.context}"
-        yield f"data x tensor x pipeline x context = {product} = {one.devices}: there are {devices} devices"
+        own = [axis.name for axis in one.axes if axis.has_ranks]
+        product = " x ".join(str(getattr(one, name)) for name in own)
+        yield f"{' x '.join(own)} = {product} = {one.devices}: there are {devices} devices"
     quotients = [
         ("micro-batches: batch / (data * micro-batch)", one.batch, one.data * one.micro_batch),
         ("heads of a rank: heads / tensor", shape.heads, one.tensor),

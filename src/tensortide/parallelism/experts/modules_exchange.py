@@ -16,7 +16,7 @@ from typing import NamedTuple
 from tensortide.errors import DegreesError
 from tensortide.graph.model import Graph, Op, Phase, Tensor
 from tensortide.parallelism.draft import Draft, Hole, contiguous, replace
-from tensortide.parallelism.exchange import Exchange, moved_views, stand_in
+from tensortide.parallelism.exchange import Exchange, read_moved, stand_in
 from tensortide.parallelism.experts.module_experts import PASSES, ExpertModules, Pass
 from tensortide.parallelism.experts.owners import GROUP, owner_of
 from tensortide.parallelism.rules.exchanged import row_dimension
@@ -58,11 +58,7 @@ class Moves:
             moved = self._moved.setdefault(self.region[index], {}) if index in self.region else self._back
             if index not in self.region:
                 self._check_views(index, op)
-            changed = tuple(moved.get(t, t) for t in op.inputs)
-            if changed != op.inputs:
-                moved_views(self._draft, op, moved)
-                outputs = tuple(moved.get(t, t) for t in op.outputs)
-                self._draft.replaced[index] = [replace(op, inputs=changed, outputs=outputs)]
+            read_moved(self._draft, index, op, moved)
             if index in ends:
                 self._combine(*ends[index])
         made = self._draft.finished()

@@ -13,9 +13,8 @@ from tensortide.graph.model import Graph, Op, Role
 from tensortide.parallelism.draft import Draft, compacted, replace
 from tensortide.parallelism.listed import cut_down, positions_of
 from tensortide.parallelism.partials import Partials
+from tensortide.parallelism.rules.reductions import NORMS
 from tensortide.parallelism.sites import base_name, located
-
-_NORMS = ("_foreach_norm", "linalg_vector_norm", "norm")
 
 
 def homes_of(graph: Graph, owners: Mapping[str, int]) -> dict[int, int]:
@@ -91,7 +90,7 @@ def with_norms(graph: Graph, homes: Collection[int], group: str, ranks: int) -> 
     for index, op in enumerate(graph.ops):
         call = graph.calls[op.call]
         norms: dict[int, str] = {}
-        if base_name(call.op) in _NORMS and len(op.outputs) <= len(op.inputs):
+        if base_name(call.op) in NORMS and len(op.outputs) <= len(op.inputs):
             pairs = zip(op.outputs, op.inputs, strict=False)
             norms = {out: "norm" for out, t in pairs if graph.index.owner[t] in homes}
             given = dict(call.arguments)

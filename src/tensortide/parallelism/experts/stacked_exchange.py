@@ -12,8 +12,8 @@ from typing import NamedTuple
 
 from tensortide.dtypes import Kind, kind_of
 from tensortide.graph.model import Const, Graph, Op
-from tensortide.parallelism.draft import Draft, Hole, replace
-from tensortide.parallelism.exchange import Exchange, moved_views, stand_in
+from tensortide.parallelism.draft import Draft, Hole
+from tensortide.parallelism.exchange import Exchange, read_moved, stand_in
 from tensortide.parallelism.experts.owners import GROUP
 from tensortide.parallelism.experts.stacked import StackedExperts
 
@@ -39,12 +39,8 @@ def with_stand_ins(experts: StackedExperts) -> tuple[Graph, list[int]]:
                 if kind == "dispatch_slots":
                     grown.append(new)
                 _end_with_last_use(draft, tensor)
-        changed = tuple(moved.get(t, t) for t in op.inputs)
         written.update(op.outputs)
-        if changed != op.inputs:
-            moved_views(draft, op, moved)
-            results = tuple(moved.get(t, t) for t in op.outputs)
-            draft.replaced[index] = [replace(op, inputs=changed, outputs=results)]
+        read_moved(draft, index, op, moved)
     return draft.finished(), grown
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from tensortide.parallelism.layout import cut_all
 from tensortide.parallelism.rules.table import lettered, rule
 from tensortide.parallelism.sites import Partial, Ref, Site
@@ -9,42 +11,14 @@ from tensortide.parallelism.sites import Partial, Ref, Site
 CONVOLUTIONS = ("convolution", "_convolution", "cudnn_convolution", "mkldnn_convolution")
 
 
-@rule("mm", "_int_mm")
-def mm(site: Site) -> None:
-    """mk, kn -> mn."""
-    lettered(site, {site.inputs[0]: "mk", site.inputs[1]: "kn"}, {_out(site): "mn"})
-
-
-@rule("bmm")
-def bmm(site: Site) -> None:
-    """bmk, bkn -> bmn."""
-    lettered(site, {site.inputs[0]: "bmk", site.inputs[1]: "bkn"}, {_out(site): "bmn"})
-
-
-@rule("addmm", "_addmm_activation")
-def addmm(site: Site) -> None:
-    """mk, kn -> mn, to which an input is added that repeats."""
-    lettered(site, {site.arguments["mat1"]: "mk", site.arguments["mat2"]: "kn"}, {_out(site): "mn"})
-    site.broadcast(_out(site), site.arguments["self"])
-
-
-@rule("baddbmm")
-def baddbmm(site: Site) -> None:
-    """bmk, bkn -> bmn, to which an input is added that repeats."""
-    lettered(site, {site.arguments["batch1"]: "bmk", site.arguments["batch2"]: "bkn"}, {_out(site): "bmn"})
-    site.broadcast(_out(site), site.arguments["self"])
-
-
-@rule("mv")
-def mv(site: Site) -> None:
-    """mk, k -> m."""
-    lettered(site, {site.inputs[0]: "mk", site.inputs[1]: "k"}, {_out(site): "m"})
-
-
-@rule("dot", "vdot")
-def dot(site: Site) -> None:
-    """k, k -> ()."""
-    lettered(site, {site.inputs[0]: "k", site.inputs[1]: "k"}, {_out(site): ""})
+def contracted(site: Site, dims: Sequence[tuple[str, str]]) -> None:
+    """Operands and result by the letters of their dimensions; any other operand is added, and repeats."""
+    *operands, (_, result) = dims
+    refs = [site.inputs[int(name)] if name.isdigit() else site.arguments[name] for name, _ in operands]
+    lettered(site, {ref: letters for ref, (_, letters) in zip(refs, operands, strict=True)}, {_out(site): result})
+    for ref in site.inputs:
+        if ref not in refs:
+            site.broadcast(_out(site), ref)
 
 
 def _out(site: Site) -> Ref:

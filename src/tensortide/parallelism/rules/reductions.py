@@ -7,6 +7,8 @@ from tensortide.parallelism.sites import Ref, Site
 
 _HOW = {"sum": "sum", "mean": "avg", "amax": "max", "max": "max", "amin": "min", "min": "min"}
 """Operation that combines the parts of a reduction, by kind; any other kind needs the whole."""
+NORMS = ("linalg_vector_norm", "norm", "_foreach_norm")
+"""Roots of sums of squares, of a tensor or of each of a list."""
 
 
 @rule(
@@ -46,11 +48,7 @@ def _reduced(dim: object, rank: int) -> set[int]:
     return set(range(rank))
 
 
-@rule(
-    *("_softmax", "_safe_softmax", "_softmax_backward_data", "cumsum", "cumprod", "argsort", "flip"),
-    *("roll", "logcumsumexp", "cummax", "cummin", "glu", "glu_backward", "glu_jvp"),
-    *("glu_backward_jvp", "linalg_cross"),
-)
+@rule("argsort", "flip", "roll", "logcumsumexp", "glu", "glu_backward", "glu_jvp", "glu_backward_jvp", "linalg_cross")
 def along(site: Site) -> None:
     """Work along some dimensions, which are needed whole; all others are independent."""
     data = site.inputs[0]

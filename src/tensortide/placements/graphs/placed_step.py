@@ -25,7 +25,7 @@ from tensortide.placements.graphs.placeable import placeable
 from tensortide.placements.graphs.placed_plan import check_moves, plan_of
 from tensortide.placements.graphs.placed_timeline import PlacedTimeline
 from tensortide.placements.graphs.problem import GraphProblem
-from tensortide.placements.graphs.replicas import ReplicaGroups, averaged, exchanged, replica_groups
+from tensortide.placements.graphs.replicas import Groups, ReplicaGroups, averaged, exchanged, replica_groups
 from tensortide.placements.graphs.schedules import MicroBatchSchedule, strict_order
 from tensortide.placements.graphs.simulate import Simulated, Simulator
 from tensortide.placements.graphs.tables import step_of
@@ -164,6 +164,20 @@ class PlacedStep:
     def plan(self) -> Plan:
         """The Plan: a lane per device, with sends and receives."""
         return plan_of(self.simulated) if self.given is None else self.given
+
+    @functools.cached_property
+    def all_lanes(self) -> Plan:
+        """The Plan with the lanes of all groups, one for each process that runs it."""
+        replicas = self.ready.replicas
+        return self.plan if replicas is None else replicas.all_lanes(self.plan)
+
+    @property
+    def groups(self) -> Groups:
+        """The groups of its devices, as processes run them."""
+        if self.ready.replicas is None:
+            return Groups()
+        buckets = tuple(tuple(bucket.ops for bucket in own) for own in self.exchange_runs)
+        return Groups(self.ready.replicas.count, buckets, beside=self.simulated.step.beside is not None)
 
     @functools.cached_property
     def timeline(self) -> PlacedTimeline:

@@ -10,6 +10,7 @@ from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
+from msgspec.structs import replace
 
 from tensortide.errors import PlanError
 from tensortide.graph.model import Graph
@@ -25,6 +26,7 @@ from tensortide.placements.graphs.channels import (
 )
 from tensortide.placements.graphs.durations import OpDurations
 from tensortide.placements.graphs.exchanges import Beside, BucketRun, exchanges_of, streams_of
+from tensortide.plans.model import Lane, Plan, Receive, Send
 from tensortide.timelines.data_parallel import BUCKET_BYTES, FIRST_BUCKET_BYTES
 from tensortide.timing.catalogue import Device
 from tensortide.timing.clusters import Cluster, Wire
@@ -49,6 +51,19 @@ class Ring(NamedTuple):
 
 
 @dataclass(frozen=True)
+class Groups:
+    """``count`` groups of as many lanes, as processes run them: rank r is lane r % lanes of group r // lanes.
+
+    ``buckets``: for each lane the all-reduces of gradients that leave together, in the order in which they leave.
+    ``beside``: they run while the lane goes on, up to the op that uses a gradient, in buffers of their own.
+    """
+
+    count: int = 1
+    buckets: tuple[tuple[tuple[int, ...], ...], ...] = ()
+    beside: bool = True
+
+
+@dataclass(frozen=True)
 class ReplicaGroups:
     """``count`` groups of devices that do the same: the devices of the ``whole`` cluster in order, as many each.
     ``cluster`` is the first group, with its part of the rate of channels that groups share; ``rings`` are those of its
@@ -59,6 +74,18 @@ class ReplicaGroups:
     cluster: Cluster
     rings: tuple[Ring, ...]
     channels: tuple[SharedChannel, ...]
+
+    def all_lanes(self, plan: Plan) -> Plan:
+        """The lanes of ``plan`` in every group, those of one rank after the other."""
+        size, lanes = len(plan.lanes), list[Lane]()
+        for rank, device in enumerate(self.whole.devices):
+            first = rank // size * size
+            steps = (
+                replace(step, lane=first + step.lane) if isinstance(step, Send | Receive) else step
+                for step in plan.lanes[rank % size].steps
+            )
+            lanes.append(Lane(device.name, tuple(steps)))
+        return replace(plan, lanes=tuple(lanes))
 
     def exchange_ns(self, kind: str, device: int, nbytes: int) -> float:
         """Time of a collective of ``nbytes`` among the replicas of a device: that of as many devices in one node whose

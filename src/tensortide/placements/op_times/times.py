@@ -15,7 +15,7 @@ from tensortide.placements.op_times.net_devices import NetDevice, net_devices
 from tensortide.placements.op_times.optimizers import update_work
 from tensortide.placements.op_times.work import Works, layer_work
 from tensortide.timing.clusters import Cluster
-from tensortide.timing.paleo import Layer, Platform
+from tensortide.timing.paleo import Layer, PaleoPlatform
 from tensortide.timing.paleo.parts import Work
 from tensortide.timing.paleo.step import part_time
 
@@ -90,7 +90,7 @@ def _kernel(work: Work, device: NetDevice | None, mode: Mode, rates: Rates) -> f
     if not mode.roofline:
         if not device.paleo.clock_mhz:
             raise TensortideError(f"{device.paleo.name} has no boost_mhz, which the published model needs")
-        return part_time(work, device.paleo, Platform("", rates.compute, rates.network)).together()
+        return part_time(work, device.paleo, PaleoPlatform("", rates.compute, rates.network)).together()
     size = ITEM_BYTES[DTYPES[rates.dtype]] / ITEM_BYTES["float32"]
     gigabyte = 1e9 if mode.decimal else 2**30
     compute = work.flops / 1e6 / device.peak(rates.dtype) / rates.compute

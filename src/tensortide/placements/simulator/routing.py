@@ -23,7 +23,7 @@ class Hop(NamedTuple):
     latency_ms: float = 0.0
 
 
-class _Link(NamedTuple):
+class _ChannelWire(NamedTuple):
     """A link as transfers take it: the number of its channel, and its figures."""
 
     channel: int
@@ -67,18 +67,18 @@ def routing(cluster: Cluster, *, routed: bool, egress: Egress = "link") -> Routi
     return Routing(lanes, routes)
 
 
-def _links(cluster: Cluster) -> dict[tuple[int, int], _Link]:
+def _links(cluster: Cluster) -> dict[tuple[int, int], _ChannelWire]:
     """The link of each pair that has one; the fastest, of several."""
-    found: dict[tuple[int, int], _Link] = {}
+    found: dict[tuple[int, int], _ChannelWire] = {}
     for each, wire in zip(cluster.links, cluster.wires, strict=True):
         before = found.get((each.source, each.target))
         if before is None or wire.transfer_ns(TYPICAL_BYTES) < before.wire.transfer_ns(TYPICAL_BYTES):
-            found[each.source, each.target] = _Link(each.channel, wire)
+            found[each.source, each.target] = _ChannelWire(each.channel, wire)
     return found
 
 
 def _lanes(
-    cluster: Cluster, links: Mapping[tuple[int, int], _Link], routed: bool, egress: Egress
+    cluster: Cluster, links: Mapping[tuple[int, int], _ChannelWire], routed: bool, egress: Egress
 ) -> tuple[tuple[str, ...], Mapping[tuple[int, int], int]]:
     """Names of lanes, and the lane of each (source, target)."""
     if egress == "device":

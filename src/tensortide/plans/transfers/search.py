@@ -1,4 +1,4 @@
-"""The fastest plan with transfers that is found for some sequences of ops: by choosing what moves, or on demand."""
+"""The fastest plan with transfers that is found for some sequences of ops: by choosing what moves."""
 
 from __future__ import annotations
 
@@ -14,12 +14,9 @@ from tensortide.errors import PlanError
 from tensortide.plans.events import Played, play
 from tensortide.plans.instance import DEVICE, Instance
 from tensortide.plans.model import Compute, Step
-from tensortide.plans.transfers.choosing import PRICES, Choosing
-from tensortide.plans.transfers.decoder import Decoder, Made
-from tensortide.plans.transfers.joint import Joint
+from tensortide.plans.transfers.choosing import PRICES, Choosing, Made, Setting
 from tensortide.plans.transfers.kernels.placing import NEVER
 from tensortide.plans.transfers.mixing import Mixed, Mixing
-from tensortide.plans.transfers.ondemand import on_demand
 from tensortide.plans.transfers.residences import Token, steps_of
 from tensortide.plans.under_budget.search import Stopped, Watch
 from tensortide.plans.under_budget.tables import Ints
@@ -82,14 +79,14 @@ class Transfers:
         return found
 
     @functools.cached_property
-    def decoder(self) -> Decoder:
-        """Makes plans of sequences of the instance."""
-        return Decoder(self.instance, self.look, self.spend)
+    def setting(self) -> Setting:
+        """The instance as choices of what moves need it."""
+        return Setting(self.instance, self.look, self.spend)
 
     @functools.cached_property
-    def joint(self) -> Joint:
-        """Fits sequences with recomputations and moves."""
-        return Joint(self.decoder, self.budget_bytes)
+    def mixing(self) -> Mixing:
+        """The search of sequences with recomputations and moves."""
+        return Mixing(self.setting, self.budget_bytes)
 
     def spend(self, ops: int) -> None:
         """Count ops that are played."""
@@ -102,28 +99,18 @@ class Transfers:
         if not goes_on or self.is_late:
             raise Stopped
 
-    def fit(self, sequence: Sequence[int], source: str) -> tuple[Made, Ints]:
-        """Recompute and offload in a sequence until it fits."""
-        made, longer = self.joint.fit(np.array(sequence, np.int64))
+    def fit(self, sequence: Sequence[int], source: str) -> Mixed:
+        """Recompute and move in a sequence until it fits."""
+        found = self.mixing.fit(np.array(sequence, np.int64))
         self.work += 1
-        if not made.short_bytes:
-            self.offer_made(made, source)
-        return made, longer
-
-    def improve(self, start: tuple[Made, Ints], fits: int, source: str) -> None:
-        """Ruin and fit what ``fit`` returned so many times."""
-        for made in self.joint.improve(start, fits):
-            self.offer_made(made, source)
-            self.look()
-            if self.done():
-                break
-        self.work += fits
+        self._offer_choice(found.made, source)
+        return found
 
     def offer_made(self, made: Made, source: str) -> Moved | None:
         """Play what was decoded, if it may be better than the best plan."""
         if self.best is not None and made.time_ns > self.best.played.makespan_ns:
             return None
-        return self.offer(self.decoder.told(made), self.homes(self.decoder.homes(made)), source)
+        return self.offer(self.setting.told(made), self.homes(self.setting.homes(made)), source)
 
     def done(self) -> bool:
         """Tell whether the limit is reached, or no plan can be faster."""
@@ -137,10 +124,10 @@ class Transfers:
 
     def sequence(self, sequence: Sequence[int], steps: int, source: str, moves: Iterable[Planner] = ()) -> None:
         """Move in a sequence what exceeds the budget: what stalls nothing, what ``moves`` say, and whatever makes room
-        besides; improve the fastest of that in so many steps. On demand where nothing else fits."""
-        choosing = Choosing(self.decoder, np.array(sequence, np.int64), self.budget_bytes)
+        besides; improve the fastest of that in so many steps. Everything moves where nothing else fits."""
+        choosing = Choosing(self.setting, np.array(sequence, np.int64), self.budget_bytes)
         start, best = choosing.nothing(), NEVER
-        for planned in itertools.chain((Choosing.nothing, Choosing.hidden), moves):
+        for planned in itertools.chain((Choosing.nothing, _hidden), moves):
             moved = planned(choosing)
             for price in PRICES:
                 choice = choosing.covered(moved, price)
@@ -150,13 +137,8 @@ class Transfers:
                     start, best = choice, made.time_ns
                 self._offer_choice(made, source)
                 self.look()
-        if self.best is None:
-            try:
-                found, homes = on_demand(self.instance, sequence, self.budget_bytes)
-            except PlanError as error:
-                self.reason = str(error)
-            else:
-                self.offer(found, homes, source)
+        for link in self.instance.links if self.best is None else ():
+            self._offer_choice(choosing.made(choosing.everything(link.name)), source)
         self._improve(choosing, start, steps, source)
 
     def polish(self, steps: int) -> None:
@@ -164,13 +146,15 @@ class Transfers:
         if self.best is not None and not self.done():
             self._improve(*self._chosen(self.best), steps, self.best.source)
 
-    def mix(self, turns: int, source: str) -> None:
-        """Recompute in the best plan some of what moves, and move some of what is recomputed, in so many turns."""
-        if self.best is None or self.done():
+    def mix(self, turns: int, source: str, start: Mixed | None = None) -> None:
+        """Recompute in ``start``, by default the best plan, some of what moves, and move some of what is recomputed, in
+        so many turns."""
+        if start is None and self.best is not None:
+            choosing, choice = self._chosen(self.best)
+            start = Mixed(choosing, choice, choosing.made(choice))
+        if start is None or self.done():
             return
-        choosing, choice = self._chosen(self.best)
-        start = Mixed(choosing, choice, choosing.made(choice))
-        for made in Mixing(self.joint).improve(start, turns) if start.made.time_ns < NEVER else ():
+        for made in self.mixing.improve(start, turns):
             self.offer_made(made, source)
             if self.done():
                 break
@@ -179,7 +163,7 @@ class Transfers:
     def _chosen(self, plan: Moved) -> tuple[Choosing, Ints]:
         """The sequence of a plan, and the choice of what it moves."""
         sequence = [step.op for step in plan.steps if isinstance(step, Compute)]
-        choosing = Choosing(self.decoder, np.array(sequence, np.int64), self.budget_bytes)
+        choosing = Choosing(self.setting, np.array(sequence, np.int64), self.budget_bytes)
         return choosing, choosing.of_steps(plan.steps, plan.home)
 
     def _improve(self, choosing: Choosing, start: Ints, steps: int, source: str) -> None:
@@ -197,3 +181,7 @@ class Transfers:
         """The homes of all persistent storages that can have one anywhere: the device unless one is chosen."""
         movable = (s for s in self.instance.home if self.instance.storages[s].persistent)
         return {s: DEVICE for s in movable if not self.instance.storages[s].pinned} | dict(chosen)
+
+
+def _hidden(choosing: Choosing) -> Ints:
+    return choosing.hidden(np.ones(len(choosing.setting.t.nbytes))).choice

@@ -14,9 +14,10 @@ BLOCK = 64
 """Places whose highest level is kept together."""
 PRESENT, ABSENT, NEVER = 0, -1, -2
 """What a storage is while its restoration is looked for."""
-EVALUATED, STAMP, LEAST_NS, STOP = range(4)
+EVALUATED, STAMP, LEAST_NS, STOP, EXCHANGE, EXCHANGED = range(6)
 """Places of ``Survey.counts``: sequences evaluated; the last mark; the time that a move counts as taking at least; 1 to
-end at once."""
+end at once; 1 to keep smaller sources resident in exchange for what they restore; the bytes of those that the last
+restoration keeps so."""
 FULL = -1
 """The room of a Survey is too small."""
 _UNLIMITED = 1 << 62
@@ -91,7 +92,7 @@ class Survey(NamedTuple):
     ``behind[g]``, which touch it and no op between does. ``level``: bytes at each place; ``top``: the most in each
     block of ``BLOCK``.
     ``need``, ``next``, ``have``, ``stamp``: room for a number per storage, ``stack`` and ``burst`` for many;
-    ``counts``: sequences evaluated, stamps used, and the time that counts for any move.
+    ``counts``: see ``EVALUATED`` and the names beside it.
     """
 
     begins: Ints
@@ -209,9 +210,13 @@ def _most(v: Survey, begin: int, end: int) -> int:
 
 
 @compiled
-def _present(t: Tables, v: Survey, s: int, state: int, place: int, stamp: int, limit: int, kept: int) -> int:
+def _present(
+    t: Tables, v: Survey, s: int, state: int, place: int, stamp: int, limit: int, kept: int, since: int, freed: int
+) -> int:
     """Return how ``s`` can be in ``state`` at ``place``: PRESENT; ABSENT, so it is to be restored; NEVER; or the bytes
-    that it takes to keep it resident from its last touch on, where they fit within ``limit`` beside ``kept`` others."""
+    that it takes to keep it resident from its last touch on, where they fit within ``limit`` beside ``kept`` others.
+
+    From ``since`` on they may exceed ``limit``, too, if all that is kept so takes less than ``freed``."""
     if v.stamp[s] == stamp:
         return PRESENT if v.have[s] == state else NEVER
     event = _last_event(v, s, place)
@@ -224,14 +229,22 @@ def _present(t: Tables, v: Survey, s: int, state: int, place: int, stamp: int, l
             return PRESENT
         if _most(v, v.place[event] + 1, place) + kept + t.nbytes[s] <= limit:
             return t.nbytes[s]
+        if kept + t.nbytes[s] < freed and _most(v, v.place[event] + 1, since) + kept + t.nbytes[s] <= limit:
+            v.counts[EXCHANGED] += t.nbytes[s]
+            return t.nbytes[s]
     return NEVER if t.given[s] or t.pinned[s] else ABSENT
 
 
 @compiled
-def restore(t: Tables, v: Survey, s: int, state: int, place: int, stamp: int, limit: int, most_ns: int) -> int:
-    """Put the ops that restore ``s`` to ``state`` before ``place`` into ``v.burst``; returns how many, -1: impossible
-    or longer than ``most_ns``. ``stamp``: a number not used before. Nothing is kept resident for it above ``limit``.
+def restore(t: Tables, v: Survey, g: int, stamp: int, limit: int, most_ns: int) -> int:
+    """Put the ops that restore what idle interval ``g`` holds into ``v.burst``; returns how many, -1: impossible or
+    longer than ``most_ns``. ``stamp``: a number not used before. Nothing is kept resident for it above ``limit``, but
+    for smaller sources in the interval, in exchange.
     """
+    s, place = v.storage[g], v.behind[g]
+    state = v.needed[_last_event(v, s, place)]
+    since, freed = v.before[g] + 1, t.nbytes[s] * v.counts[EXCHANGE]
+    v.counts[EXCHANGED] = 0
     depth, count, kept, spent = 1, 0, 0, 0
     v.stamp[s], v.have[s] = stamp, NONE
     v.stack[0], v.stack[1], v.stack[2] = s, state, t.write_ends[s]
@@ -252,7 +265,7 @@ def restore(t: Tables, v: Survey, s: int, state: int, place: int, stamp: int, li
             u = t.touched[j]
             if t.blind[j] or u == target:
                 continue
-            found = _present(t, v, u, t.state[j], place, stamp, limit, kept)
+            found = _present(t, v, u, t.state[j], place, stamp, limit, kept, since, freed)
             if found == NEVER:
                 return -1
             if found == ABSENT:
@@ -311,15 +324,16 @@ def best_idle(
         if not v.before[g] < place < v.behind[g]:
             continue
         s, q = v.storage[g], v.behind[g]
-        state = v.needed[_last_event(v, s, q)]
         gain = t.nbytes[s] * (sums[q] - sums[v.before[g] + 1]) * noise[s]
         most = _UNLIMITED
         if score[-1] > 0:
             most = int(min(gain / score[-1], 1e18))
         stamp += 1
-        length = restore(t, v, s, state, q, stamp, limit, most)
+        length = restore(t, v, g, stamp, limit, most)
         if length < 0:
             continue
+        if v.counts[EXCHANGED]:
+            gain *= 1 - v.counts[EXCHANGED] / t.nbytes[s]
         ns = v.counts[LEAST_NS]  # what takes no time and frees little must not come first
         for k in range(length):
             ns += t.ns[v.burst[k]]

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 
 from tensortide.compiled import IS_COMPILED
-from tensortide.plans.under_budget.kernels import BLOCK, EVALUATED, LEAST_NS, STOP, Survey
+from tensortide.plans.under_budget.kernels import BLOCK, EVALUATED, EXCHANGE, LEAST_NS, STOP, Survey
 from tensortide.plans.under_budget.moves import FITS, MORE, evaluated, prune, repair, rounds, ruin
 from tensortide.plans.under_budget.sequence import Evaluated
 from tensortide.plans.under_budget.tables import Floats, Ints, Tables
@@ -39,9 +39,13 @@ class LocalSearch:
         self.prices = np.zeros(max(1, len(t.ns)))
         storages, places = len(t.nbytes), _GROWTH * len(t.ns) + 64
         events = _GROWTH * (len(t.touched) + len(t.made)) + storages + 64
-        sizes = [storages] * 2 + [events] * 6 + [places, places // BLOCK + 1] + [storages] * 4 + [_STACK, _BURST, 4]
+        sizes = [storages] * 2 + [events] * 6 + [places, places // BLOCK + 1] + [storages] * 4 + [_STACK, _BURST, 6]
         self.room = Survey(*(np.zeros(size, np.int64) for size in sizes))
         self.room.counts[LEAST_NS] = 1 + int(t.ns.sum()) // (_SMALL * max(1, len(t.ns)))
+
+    def exchange(self, does: bool) -> None:
+        """Set whether smaller sources stay resident in exchange for what they restore."""
+        self.room.counts[EXCHANGE] = does
 
     @property
     def work(self) -> int:

@@ -156,9 +156,8 @@ def _excess(first: Ints, level: Ints, limit: int) -> int:
 @compiled
 def _burst(t: Tables, v: Survey, interval: int, limit: int) -> int:
     """Put the ops that restore what idle ``interval`` holds into ``v.burst``; returns how many."""
-    s, place = v.storage[interval], v.behind[interval]
     v.counts[STAMP] += 1
-    return restore(t, v, s, v.needed[_last_event(v, s, place)], place, v.counts[STAMP], limit, _UNLIMITED)
+    return restore(t, v, interval, v.counts[STAMP], limit, _UNLIMITED)
 
 
 @making_arrays

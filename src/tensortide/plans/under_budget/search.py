@@ -36,6 +36,8 @@ _EXHAUSTING = 0.5
 """Share of the limit that is left for the search for the optimum."""
 SHARPNESS = (1.0, 0.5, 0.0, 2.0)
 """How repairs from the recorded order weigh what is over the budget."""
+EXCHANGE = "exchange"
+"""The source of plans that keep smaller sources resident in exchange for what they restore."""
 _TRIES = 12
 """Repairs with random weights, where those do not help."""
 _CHUNK = 200_000
@@ -146,6 +148,14 @@ class Search:
         self.local.prices[ops.astype(np.int64)] = weights / weights.max(initial=1.0)
         self._start(self.local.repaired(order, np.ones(len(self.t.nbytes)), -1.0, self.look))
 
+    def repair_by_exchange(self, order: Ints) -> None:
+        """Recompute at the peaks of ``order`` what sources restore that are smaller, and stay resident for it."""
+        ones = np.ones(len(self.t.nbytes))
+        self.local.exchange(True)
+        for sharpness in (*SHARPNESS, -1.0):
+            self._start(self.local.repaired(order, ones, sharpness, self.look), EXCHANGE)
+        self.local.exchange(self.source == EXCHANGE)
+
     def repair_at_random(self, order: Ints) -> None:
         """Recompute at the peaks of ``order`` with random weights."""
         random, ones = np.random.Generator(np.random.PCG64(_SEED)), np.ones(len(self.t.nbytes))
@@ -153,10 +163,10 @@ class Search:
             noise = np.exp(random.normal(0, 1, len(ones)))
             self._start(self.local.repaired(order, noise, float(random.random()), self.look))
 
-    def _start(self, played: Evaluated | None) -> None:
+    def _start(self, played: Evaluated | None, source: str = "greedy") -> None:
         if played is not None:
             self.starts.append(played)
-            self.offer(played, "greedy")
+            self.offer(played, source)
         self.look()
 
     def prune(self) -> None:

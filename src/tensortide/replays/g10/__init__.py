@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from tensortide.replays.g10.machine import Machine, Trace, trace_of
+from tensortide.replays.g10.machine import G10Machine, Trace, trace_of
 from tensortide.replays.g10.outcome import G10Outcome, Traffic
 from tensortide.replays.g10.policies import POLICIES, chosen, outcomes
 
-__all__ = ["POLICIES", "G10Outcome", "Machine", "Trace", "Traffic", "chosen", "outcomes", "trace_of"]
+__all__ = ["POLICIES", "G10Machine", "G10Outcome", "Trace", "Traffic", "chosen", "outcomes", "trace_of"]

@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tensortide.replays.g10.flashneuron import offloads
-from tensortide.replays.g10.machine import Machine, Trace
+from tensortide.replays.g10.machine import G10Machine, Trace
 from tensortide.replays.g10.outcome import Move
 from tensortide.replays.g10.planner import scheme
 from tensortide.search_limit import Look, no_look
 
 
-def policies_moves(trace: Trace, machine: Machine, look: Look = no_look) -> Iterator[tuple[Move, ...]]:
+def policies_moves(trace: Trace, machine: G10Machine, look: Look = no_look) -> Iterator[tuple[Move, ...]]:
     """Yield the moves of each policy; whether they fit is not checked. ``look`` is called now and then."""
     yield scheme(trace, machine, look=look).moves
     yield tuple(_of_flashneuron(trace, machine))
@@ -20,7 +20,7 @@ def policies_moves(trace: Trace, machine: Machine, look: Look = no_look) -> Iter
         yield (*planned.moves, *planned.forced)
 
 
-def _of_flashneuron(trace: Trace, machine: Machine) -> Iterator[Move]:
+def _of_flashneuron(trace: Trace, machine: G10Machine) -> Iterator[Move]:
     chosen, uses = offloads(trace, machine), trace.uses
     for tensor, out in chosen.leaves.items() if chosen.fits else ():
         needed = next(use for use in uses[tensor] if use >= out)

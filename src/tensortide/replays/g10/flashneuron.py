@@ -6,7 +6,7 @@ from __future__ import annotations
 import bisect
 from dataclasses import dataclass, field
 
-from tensortide.replays.g10.machine import GIB, PAGE, Machine, Trace
+from tensortide.replays.g10.machine import GIB, PAGE, G10Machine, Trace
 from tensortide.replays.g10.outcome import G10Outcome, Traffic
 from tensortide.replays.g10.overlap import overlap_ns
 from tensortide.search_limit import Look, no_look
@@ -69,7 +69,7 @@ class Offloads:
     fits: bool
 
 
-def offloads(trace: Trace, machine: Machine) -> Offloads:
+def offloads(trace: Trace, machine: G10Machine) -> Offloads:
     """Choose what to offload: locals of the forward pass that live past the loss, in the order of their first use,
     until the others take less than is free beside what lasts and the largest kernel. Each leaves at the start of its
     last idle period that begins before the loss."""
@@ -90,7 +90,7 @@ def offloads(trace: Trace, machine: Machine) -> Offloads:
     return Offloads(leaves, room, footprint, left < room - footprint)
 
 
-def flashneuron(trace: Trace, machine: Machine, *, compat: bool = False, look: Look = no_look) -> G10Outcome:
+def flashneuron(trace: Trace, machine: G10Machine, *, compat: bool = False, look: Look = no_look) -> G10Outcome:
     """Play FlashNeuron; it cannot run a step whose other tensors do not fit."""
     chosen = offloads(trace, machine)
     if not chosen.fits:
@@ -101,7 +101,7 @@ def flashneuron(trace: Trace, machine: Machine, *, compat: bool = False, look: L
 class _Player:
     """One step: one transfer at a time each way, at the rate of the drive and without latency."""
 
-    def __init__(self, trace: Trace, machine: Machine, chosen: Offloads) -> None:
+    def __init__(self, trace: Trace, machine: G10Machine, chosen: Offloads) -> None:
         self.trace, self.chosen = trace, chosen
         self.pages_per_ns = machine.drive * _BINARY / PAGE / 10**9
         self.memory = Pages(chosen.room)

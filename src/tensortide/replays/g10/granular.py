@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from tensortide.replays.g10.machine import GIB, PAGE, Machine, Trace
+from tensortide.replays.g10.machine import GIB, PAGE, G10Machine, Trace
 from tensortide.replays.g10.outcome import G10Outcome, Move, Tier, Traffic
 from tensortide.replays.g10.overlap import overlap_ns
 from tensortide.replays.g10.planner import Scheme, scheme
@@ -16,19 +16,19 @@ COMPAT_DEVICES = 4
 """Times its memory that the device has in the original's simulation."""
 
 
-def g10_gds(trace: Trace, machine: Machine, *, compat: bool = False, look: Look = no_look) -> G10Outcome:
+def g10_gds(trace: Trace, machine: G10Machine, *, compat: bool = False, look: Look = no_look) -> G10Outcome:
     """Play the moves that G10's planner finds over the drive alone; ``compat`` as for ``granular``."""
     planned = scheme(trace, machine, host=False, granular=True, look=look)
     return granular("g10-gds", trace, machine, planned, compat=compat)
 
 
-def g10_host(trace: Trace, machine: Machine, *, compat: bool = False, look: Look = no_look) -> G10Outcome:
+def g10_host(trace: Trace, machine: G10Machine, *, compat: bool = False, look: Look = no_look) -> G10Outcome:
     """Play the moves that G10's planner finds over host and drive; ``compat`` as for ``granular``."""
     planned = scheme(trace, machine, granular=True, look=look)
     return granular("g10-host", trace, machine, planned, compat=compat)
 
 
-def granular(policy: str, trace: Trace, machine: Machine, planned: Scheme, *, compat: bool = False) -> G10Outcome:
+def granular(policy: str, trace: Trace, machine: G10Machine, planned: Scheme, *, compat: bool = False) -> G10Outcome:
     """Play ``planned`` from a state in which what lasts is resident.
 
     ``compat`` plays it as the original does: the device has four times its memory, and a tensor that lasts is never
@@ -41,7 +41,7 @@ def granular(policy: str, trace: Trace, machine: Machine, planned: Scheme, *, co
 class _Player:
     policy: str
     trace: Trace
-    machine: Machine
+    machine: G10Machine
     compat: bool
     now: float = 0.0
     free: dict[tuple[Tier, bool], float] = field(default_factory=dict)

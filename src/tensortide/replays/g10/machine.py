@@ -40,7 +40,7 @@ AUTHORS = ClusterDevice("gpu", Device(name="A100", memory_gbytes_per_s=1555), _D
 """The machine of G10's authors."""
 
 
-class Machine(msgspec.Struct, frozen=True):
+class G10Machine(msgspec.Struct, frozen=True):
     """A device with its tiers as G10's planner and kernels take it: capacities in bytes, rates in bytes per second, and
     latencies of transfers.
 
@@ -85,13 +85,13 @@ class Machine(msgspec.Struct, frozen=True):
         return {**alone, "drive": (drive,)}
 
 
-def machine_of(device: ClusterDevice) -> Machine:
-    """The Machine of ``device`` with its tiers ``host`` and ``ssd``: a wire with the rates of all that are not over
+def machine_of(device: ClusterDevice) -> G10Machine:
+    """The G10Machine of ``device`` with its tiers ``host`` and ``ssd``: a wire with the rates of all that are not over
     another's, which the drive does not exceed. What is not given is as G10's authors have it."""
     links = {tier.link.name: tier.link for tier in device.tiers}
     host, drive = links.get("host", _HOST), links.get("ssd", _DRIVE)
     wire = sum(int(tier.link.bytes_per_s) for tier in device.tiers if not tier.over)
-    return Machine(
+    return G10Machine(
         _DEVICE_BYTES if device.capacity_bytes is None else device.capacity_bytes,
         _HOST_BYTES if host.capacity_bytes is None else host.capacity_bytes,
         wire,

@@ -10,7 +10,7 @@ from functools import partial
 import numpy as np
 
 from tensortide.replays.g10 import pages
-from tensortide.replays.g10.machine import ALLOCATION_NS, BATCH_PAGES, PAGE, Ints, Machine, Trace
+from tensortide.replays.g10.machine import ALLOCATION_NS, BATCH_PAGES, PAGE, G10Machine, Ints, Trace
 from tensortide.replays.g10.outcome import G10Outcome, Traffic
 from tensortide.search_limit import Look, attended, no_look
 
@@ -31,7 +31,7 @@ class Request:
 def paged(
     policy: str,
     trace: Trace,
-    machine: Machine,
+    machine: G10Machine,
     requests: Sequence[Request],
     *,
     ahead: int = 0,
@@ -67,7 +67,7 @@ def paged(
     )
 
 
-def _rules(machine: Machine, ahead: int, lazy: bool) -> pages.Rules:
+def _rules(machine: G10Machine, ahead: int, lazy: bool) -> pages.Rules:
     return pages.Rules(
         batch_ns=machine.batch_ns,
         batch=BATCH_PAGES,
@@ -124,7 +124,7 @@ def _ends(rows: Sequence[Sequence[object]]) -> Ints:
     return np.concatenate(([0], np.cumsum([len(row) for row in rows]))).astype(np.int64)
 
 
-def _world(trace: Trace, machine: Machine, requests: int) -> pages.World:
+def _world(trace: Trace, machine: G10Machine, requests: int) -> pages.World:
     count = len(trace.pages)
     registers = np.zeros(pages.REGISTERS, np.int64)
     registers[pages.FREE] = machine.device_bytes // PAGE

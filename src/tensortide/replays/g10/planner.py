@@ -10,7 +10,7 @@ from itertools import pairwise
 import numpy as np
 
 from tensortide.replays.g10 import greedy
-from tensortide.replays.g10.machine import ALLOCATION_NS, GIB, PAGE, Ints, Machine, Trace
+from tensortide.replays.g10.machine import ALLOCATION_NS, GIB, PAGE, G10Machine, Ints, Trace
 from tensortide.replays.g10.outcome import Move, Tier
 from tensortide.search_limit import Look, attended, no_look
 
@@ -107,7 +107,7 @@ def estimate(trace: Trace, early: Sequence[int], target: int) -> tuple[Ints, lis
 
 
 def scheme(
-    trace: Trace, machine: Machine, *, host: bool = True, granular: bool = False, look: Look = no_look
+    trace: Trace, machine: G10Machine, *, host: bool = True, granular: bool = False, look: Look = no_look
 ) -> Scheme:
     """Plan the moves of a trace; without ``host`` over the drive alone, ``granular`` for whole tensors. ``look`` is
     called now and then; it may raise."""
@@ -135,7 +135,7 @@ def scheme(
     return Scheme(tuple(moves), tuple(forced), tuple(e if t in kept else -1 for t, e in enumerate(early)), freed)
 
 
-def _table(idle: Sequence[Period], machine: Machine) -> greedy.Periods:
+def _table(idle: Sequence[Period], machine: G10Machine) -> greedy.Periods:
     def ints(values: Sequence[int]) -> Ints:
         return np.array(values, np.int64)
 
@@ -158,7 +158,7 @@ def _table(idle: Sequence[Period], machine: Machine) -> greedy.Periods:
     )
 
 
-def _ledgers(trace: Trace, machine: Machine) -> greedy.Ledgers:
+def _ledgers(trace: Trace, machine: G10Machine) -> greedy.Ledgers:
     ns = trace.ns.astype(np.float64)
     wire, drive = (ns * (rate * _BINARY / 10**9) for rate in (machine.wire, machine.drive))
     return greedy.Ledgers(wire, wire.copy(), drive, drive.copy())

@@ -9,7 +9,7 @@ from tensortide.errors import PlanError
 from tensortide.replays.g10 import pages
 from tensortide.replays.g10.flashneuron import flashneuron
 from tensortide.replays.g10.granular import g10_gds, g10_host
-from tensortide.replays.g10.machine import Machine, Trace
+from tensortide.replays.g10.machine import G10Machine, Trace
 from tensortide.replays.g10.outcome import G10Outcome
 from tensortide.replays.g10.paged import Request, paged
 from tensortide.replays.g10.planner import scheme
@@ -23,7 +23,9 @@ class Policy(Protocol):
     """Plays a trace on a machine; ``compat`` with the defects of the original that its documentation names. ``look`` is
     called now and then; it may raise."""
 
-    def __call__(self, trace: Trace, machine: Machine, *, compat: bool = False, look: Look = no_look) -> G10Outcome: ...
+    def __call__(
+        self, trace: Trace, machine: G10Machine, *, compat: bool = False, look: Look = no_look
+    ) -> G10Outcome: ...
 
 
 class Row(NamedTuple):
@@ -34,17 +36,17 @@ class Row(NamedTuple):
     about: str
 
 
-def ideal(trace: Trace, machine: Machine, *, compat: bool = False, look: Look = no_look) -> G10Outcome:
+def ideal(trace: Trace, machine: G10Machine, *, compat: bool = False, look: Look = no_look) -> G10Outcome:
     """Every tensor is resident all the time."""
     return G10Outcome(policy="ideal", ideal_ns=trace.ideal_ns, step_ns=trace.ideal_ns)
 
 
-def uvm_lru(trace: Trace, machine: Machine, *, compat: bool = False, look: Look = no_look) -> G10Outcome:
+def uvm_lru(trace: Trace, machine: G10Machine, *, compat: bool = False, look: Look = no_look) -> G10Outcome:
     """Kernels fault pages in; the oldest leave, dead or not."""
     return paged("uvm-lru", trace, machine, (), look=look)
 
 
-def deepum(trace: Trace, machine: Machine, *, compat: bool = False, look: Look = no_look) -> G10Outcome:
+def deepum(trace: Trace, machine: G10Machine, *, compat: bool = False, look: Look = no_look) -> G10Outcome:
     """While a kernel runs, the operands of the one ``WINDOW`` later are fetched; pages outside of the window leave,
     those of dead tensors without being moved."""
     count = len(trace)
@@ -52,7 +54,7 @@ def deepum(trace: Trace, machine: Machine, *, compat: bool = False, look: Look =
     return paged("deepum", trace, machine, asked, ahead=WINDOW, lazy=True, look=look)
 
 
-def g10(trace: Trace, machine: Machine, *, compat: bool = False, look: Look = no_look) -> G10Outcome:
+def g10(trace: Trace, machine: G10Machine, *, compat: bool = False, look: Look = no_look) -> G10Outcome:
     """Move page by page what the planner says; the oldest pages leave where it is wrong."""
     planned, count = scheme(trace, machine, look=look), len(trace)
     asked = [Request(kernel % count, tensor, pages.DROP) for kernel, tensor in planned.freed]
@@ -83,7 +85,7 @@ def chosen(text: str) -> tuple[str, ...]:
 
 
 def outcomes(
-    trace: Trace, machine: Machine, names: Sequence[str], *, compat: bool = False, look: Look = no_look
+    trace: Trace, machine: G10Machine, names: Sequence[str], *, compat: bool = False, look: Look = no_look
 ) -> list[G10Outcome]:
     """Play the policies called ``names``. ``look`` is called now and then; it may raise."""
     return [POLICIES[name].play(trace, machine, compat=compat, look=look) for name in names]

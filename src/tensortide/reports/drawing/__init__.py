@@ -4,8 +4,8 @@ a placement: layers or units as boxes in the colour of their device."""
 from __future__ import annotations
 
 from tensortide.reports.drawing.dot import render_dot
-from tensortide.reports.drawing.placed import check_count, net_picture, step_picture
+from tensortide.reports.drawing.placed import check_count, picture_of
 from tensortide.reports.drawing.svg import render_svg
 from tensortide.reports.drawing.tree import Picture, picture
 
-__all__ = ["Picture", "check_count", "net_picture", "picture", "render_dot", "render_svg", "step_picture"]
+__all__ = ["Picture", "check_count", "picture", "picture_of", "render_dot", "render_svg"]

@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from tensortide.reports.drawing.tree import Box, Frame, Picture, Wire
+from tensortide.reports.drawing.tree import Box, DrawnWire, Frame, Picture
 
 CHAR, LINE, PAD, GAP, LANE = 6.7, 15, 8, 22, 14
 """Pixels: width of a character, height of a line, inside of a box, between items, width of a line's place."""
@@ -41,10 +41,10 @@ class Laid:
     height: float = 0
     boxes: list[tuple[Box, float, float, float, float]] = field(default_factory=list)
     frames: list[tuple[Frame, float, float, float, float]] = field(default_factory=list)
-    lines: list[tuple[Wire, tuple[Point, ...], bool]] = field(default_factory=list)
+    lines: list[tuple[DrawnWire, tuple[Point, ...], bool]] = field(default_factory=list)
     labels: list[tuple[str, float, float]] = field(default_factory=list)
-    enters: dict[Wire, float] = field(default_factory=dict)
-    leaves: dict[Wire, float] = field(default_factory=dict)
+    enters: dict[DrawnWire, float] = field(default_factory=dict)
+    leaves: dict[DrawnWire, float] = field(default_factory=dict)
 
 
 def laid_out(picture: Picture) -> Laid:
@@ -54,8 +54,8 @@ def laid_out(picture: Picture) -> Laid:
 
 class _Layout:
     def __init__(self, picture: Picture) -> None:
-        self.made: dict[Box, list[Wire]] = {}
-        self.read: dict[Box, list[Wire]] = {}
+        self.made: dict[Box, list[DrawnWire]] = {}
+        self.read: dict[Box, list[DrawnWire]] = {}
         for wire in picture.wires:
             self.made.setdefault(wire.source, []).append(wire)
             for target in wire.targets:
@@ -68,12 +68,12 @@ class _Layout:
         self.inside[item] = found
         return found
 
-    def frame(self, frame: Frame, enter: set[Wire], leave: set[Wire]) -> Laid:
+    def frame(self, frame: Frame, enter: set[DrawnWire], leave: set[DrawnWire]) -> Laid:
         """Lay out a frame into which some wires go and out of which others."""
         items = frame.items
         home = {box: item for item in items for box in self.inside[item]}
-        reads: dict[Box | Frame, list[Wire]] = {item: [] for item in items}
-        makes: dict[Box | Frame, list[Wire]] = {item: [] for item in items}
+        reads: dict[Box | Frame, list[DrawnWire]] = {item: [] for item in items}
+        makes: dict[Box | Frame, list[DrawnWire]] = {item: [] for item in items}
         for box, item in home.items():
             reads[item] += [
                 w for w in self.read.get(box, ()) if home.get(w.source) is not item and w not in reads[item]
@@ -94,7 +94,7 @@ class _Layout:
         return laid
 
     def _layers(
-        self, items: Sequence[Box | Frame], home: dict[Box, Box | Frame], reads: dict[Box | Frame, list[Wire]]
+        self, items: Sequence[Box | Frame], home: dict[Box, Box | Frame], reads: dict[Box | Frame, list[DrawnWire]]
     ) -> dict[Box | Frame, int]:
         """Put each item below what it reads: in the order of the ops, which no item precedes what it reads."""
         layers: dict[Box | Frame, int] = {}
@@ -103,7 +103,7 @@ class _Layout:
             layers[item] = 1 + max((layers[source] for source in sources if source in layers), default=-1)
         return layers
 
-    def _part(self, item: Box | Frame, reads: list[Wire], makes: list[Wire]) -> Laid:
+    def _part(self, item: Box | Frame, reads: list[DrawnWire], makes: list[DrawnWire]) -> Laid:
         """Lay out one item by itself."""
         if isinstance(item, Frame):
             inside = self.inside[item]
@@ -129,15 +129,15 @@ class _Layout:
         rows: list[list[_Slot]],
         items: Sequence[Box | Frame],
         home: dict[Box, Box | Frame],
-        reads: dict[Box | Frame, list[Wire]],
-        makes: dict[Box | Frame, list[Wire]],
+        reads: dict[Box | Frame, list[DrawnWire]],
+        makes: dict[Box | Frame, list[DrawnWire]],
         layers: dict[Box | Frame, int],
-        enter: set[Wire],
-        leave: set[Wire],
+        enter: set[DrawnWire],
+        leave: set[DrawnWire],
         depth: int,
-    ) -> dict[tuple[Wire, int], _Slot]:
+    ) -> dict[tuple[DrawnWire, int], _Slot]:
         """Give every wire a place in each row that it passes: row 0 is the top border, the last the bottom one."""
-        span: dict[Wire, tuple[int, int]] = {}
+        span: dict[DrawnWire, tuple[int, int]] = {}
         for item in items:
             for wire in reads[item]:
                 start = layers[home[wire.source]] + 2 if wire.source in home else 0
@@ -149,7 +149,7 @@ class _Layout:
                     span[wire] = begin, depth + 2
         for wire in sorted(enter, key=lambda w: w.label):
             span.setdefault(wire, (0, 1))
-        passes: dict[tuple[Wire, int], _Slot] = {}
+        passes: dict[tuple[DrawnWire, int], _Slot] = {}
         for wire, (begin, end) in span.items():
             for row in range(begin, end):
                 passes[wire, row] = slot = _Slot(LANE, 0)
@@ -157,7 +157,7 @@ class _Layout:
         return passes
 
     def _near(
-        self, rows: list[list[_Slot]], slots: dict[Box | Frame, _Slot], passes: dict[tuple[Wire, int], _Slot]
+        self, rows: list[list[_Slot]], slots: dict[Box | Frame, _Slot], passes: dict[tuple[DrawnWire, int], _Slot]
     ) -> dict[_Slot, list[_Slot]]:
         """The slots in the row above that each slot hangs from."""
         home = {box: slot for item, slot in slots.items() for box in self.inside[item]}
@@ -181,11 +181,11 @@ class _Layout:
         parts: dict[Box | Frame, Laid],
         slots: dict[Box | Frame, _Slot],
         home: dict[Box, Box | Frame],
-        reads: dict[Box | Frame, list[Wire]],
-        passes: dict[tuple[Wire, int], _Slot],
+        reads: dict[Box | Frame, list[DrawnWire]],
+        passes: dict[tuple[DrawnWire, int], _Slot],
         layers: dict[Box | Frame, int],
-        enter: set[Wire],
-        leave: set[Wire],
+        enter: set[DrawnWire],
+        leave: set[DrawnWire],
         depth: int,
     ) -> None:
         """Take over the parts at their places, and join them by lines."""
@@ -199,7 +199,7 @@ class _Layout:
             moved = ((w, tuple((x + slot.x, y + slot.y) for x, y in points), end) for w, points, end in part.lines)
             laid.lines += moved
 
-        def start(wire: Wire) -> tuple[list[Point], int]:
+        def start(wire: DrawnWire) -> tuple[list[Point], int]:
             """Where a wire begins in this frame, and the first row below that."""
             if wire.source not in home:
                 return [], 0
@@ -208,7 +208,7 @@ class _Layout:
             places = [(x, y) for y in dict.fromkeys((slot.y + part.height, slot.bottom))]
             return places, layers[home[wire.source]] + 2
 
-        def through(wire: Wire, row: int) -> list[Point]:
+        def through(wire: DrawnWire, row: int) -> list[Point]:
             points, begin = start(wire)
             for each in range(begin, row):
                 slot = passes[wire, each]

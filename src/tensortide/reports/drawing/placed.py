@@ -9,13 +9,16 @@ from typing import TYPE_CHECKING
 from tensortide.errors import GraphError
 from tensortide.graph import Phase
 from tensortide.placements.graphs.values import GIVEN
-from tensortide.reports.drawing.tree import MOST_BOXES, Box, Frame, Picture, Wire
+from tensortide.reports.drawing.tree import MOST_BOXES, Box, DrawnWire, Frame, Picture
+from tensortide.studies.placement.placed import StepPlacement
+from tensortide.studies.placement.placed_net import PlacedNet
 from tensortide.units import format_bytes
 
 if TYPE_CHECKING:
     from tensortide.placements import Net, Simulation
     from tensortide.placements.genes import OnDevices
     from tensortide.placements.graphs import PlacedStep
+    from tensortide.studies.placement.outcome import Placed
 
 _ACROSS = "dashed where sent from one device to another"
 COLORS = 8
@@ -29,6 +32,14 @@ def check_count(placed: int) -> None:
             f"a picture has at most {MOST_BOXES} boxes, and {placed:,} are placed: draw fewer (units of a captured "
             "step: --depth, --units)"
         )
+
+
+def picture_of(placed: Placed) -> Picture:
+    """Draw a placed network or captured step. Raises GraphError if it has too many layers or units."""
+    if isinstance(placed, PlacedNet):
+        return net_picture(placed.simulated, placed.subject.net, placed.placement)
+    assert isinstance(placed, StepPlacement), "a workload has no picture"
+    return step_picture(placed.found)
 
 
 def net_picture(run: Simulation, net: Net, place: Sequence[OnDevices]) -> Picture:
@@ -103,5 +114,5 @@ def _picture(
             by_device.setdefault((own[reader], label), []).append(boxes[reader])
         for (device, label), targets in by_device.items():
             kind = "" if device == own[number] else "across"
-            wires.append(Wire(label, boxes[number], tuple(targets), kind))
+            wires.append(DrawnWire(label, boxes[number], tuple(targets), kind))
     return Picture(Frame("", "step", [*boxes]), tuple(wires), caption)

@@ -33,7 +33,7 @@ class Frame:
 
 
 @dataclass(frozen=True, eq=False)
-class Wire:
+class DrawnWire:
     """A tensor from the box that makes it to those that read it; none: it leaves the step. ``kind`` is how it looks."""
 
     label: str
@@ -47,7 +47,7 @@ class Picture:
     """A root frame, the wires, and a caption."""
 
     root: Frame
-    wires: tuple[Wire, ...]
+    wires: tuple[DrawnWire, ...]
     caption: str
 
 
@@ -175,17 +175,17 @@ def _folded(graph: Graph, ops: Sequence[int], title: str) -> Box:
     return Box(title, (f"{len(ops):,} ops",), "module")
 
 
-def _bundled(wires: Iterable[Wire]) -> Iterator[Wire]:
+def _bundled(wires: Iterable[DrawnWire]) -> Iterator[DrawnWire]:
     """Join the tensors that go from one box to the same others."""
-    groups: dict[tuple[Box, frozenset[Box]], list[Wire]] = {}
+    groups: dict[tuple[Box, frozenset[Box]], list[DrawnWire]] = {}
     for wire in wires:
         groups.setdefault((wire.source, frozenset(wire.targets)), []).append(wire)
     for first, *others in groups.values():
         label = first.label if not others else f"{1 + len(others)} tensors"
-        yield Wire(label if len(others) != 1 else f"{first.label}, {others[0].label}", first.source, first.targets)
+        yield DrawnWire(label if len(others) != 1 else f"{first.label}, {others[0].label}", first.source, first.targets)
 
 
-def _wires(graph: Graph, boxes: dict[int, Box], inputs: dict[int, Box]) -> Iterator[Wire]:
+def _wires(graph: Graph, boxes: dict[int, Box], inputs: dict[int, Box]) -> Iterator[DrawnWire]:
     """Tensors between boxes: from the op that made or wrote them last, to those that read them."""
     maker: dict[int, int] = {}
     writer: dict[int, int] = {}
@@ -204,4 +204,4 @@ def _wires(graph: Graph, boxes: dict[int, Box], inputs: dict[int, Box]) -> Itera
         if graph.storages[graph.tensors[tensor].storage].role is Role.OUTPUT:
             readers.setdefault((boxes[index], tensor), {})
     for (source, tensor), targets in readers.items():
-        yield Wire(describe(graph.tensors[tensor]), source, tuple(targets))
+        yield DrawnWire(describe(graph.tensors[tensor]), source, tuple(targets))

@@ -7,7 +7,7 @@ from typing import Annotated, Literal, get_args
 import msgspec
 
 from tensortide.reports.base import Ints, NoteKind, Number, Strings, Value
-from tensortide.reports.pictures import Arrow, Lane, Limit, Mark, Points, Range, Stretch
+from tensortide.reports.pictures import Arrow, Limit, Mark, Points, Range, SpanLane, Stretch
 
 
 class Printed(msgspec.Struct, frozen=True, omit_defaults=True):
@@ -57,7 +57,7 @@ class Spans(Printed, frozen=True):
     """Lanes of intervals, whose ends are in ``unit``."""
 
     unit: Literal["ns", "op"]
-    lanes: tuple[Lane, ...]
+    lanes: tuple[SpanLane, ...]
     arrows: tuple[Arrow, ...] = ()
 
 

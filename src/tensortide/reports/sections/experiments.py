@@ -12,7 +12,7 @@ from msgspec.structs import replace
 from tensortide.plans.remat.policies import CELL_COLUMNS, CELL_ROWS
 from tensortide.reports.blocks import AnyBlock, Column, Document, Note, Section, Table, UnitName
 from tensortide.reports.of_records import column, table
-from tensortide.reports.pictures import Axis, End, Lane, Limit, Points, Range, Scatter, Spans, with_one_look
+from tensortide.reports.pictures import Axis, End, Limit, Points, Range, Scatter, SpanLane, Spans, with_one_look
 from tensortide.reports.render.values import data_key
 from tensortide.studies.remat.linear import RULES, chen, treeverse
 from tensortide.studies.remat.results import Row, Run, Step, Study, Trial
@@ -269,7 +269,7 @@ def residency_document(runs: Sequence[tuple[str, Simulation]]) -> Document:
     return section.document("Tensors resident while ops run")
 
 
-def _lanes(run: Simulation) -> Iterator[Lane]:
+def _lanes(run: Simulation) -> Iterator[SpanLane]:
     for which, spans in enumerate(run.residency()):
         starts, ends = tuple(one.start for one in spans), tuple(one.end for one in spans)
-        yield Lane(f"tensor {which}", starts, ends, kinds=tuple(one.kind for one in spans))
+        yield SpanLane(f"tensor {which}", starts, ends, kinds=tuple(one.kind for one in spans))

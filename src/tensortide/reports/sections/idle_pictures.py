@@ -14,7 +14,7 @@ from tensortide.graph.roles import looks
 from tensortide.reports.blocks import Table
 from tensortide.reports.names import STORED, Names, Stored, role_series
 from tensortide.reports.of_records import table
-from tensortide.reports.pictures import Axis, Curve, Lane, Mark, Points, Scatter, Series, Spans, Stretch
+from tensortide.reports.pictures import Axis, Curve, Mark, Points, Scatter, Series, SpanLane, Spans, Stretch
 from tensortide.reports.render.values import short
 from tensortide.reports.sections.ops import stretches
 from tensortide.shown import Show
@@ -143,7 +143,7 @@ def lifetimes(idle: Idleness, names: Names) -> Iterator[Table | Spans]:
     yield Spans(key="lifetimes", title="Lifetimes", remark=remark, x_unit="ns", lanes=lanes, table="largest", top=0)
 
 
-def _lane(idle: Idleness, names: Names, life: Life, row: int, group: str) -> Lane:
+def _lane(idle: Idleness, names: Names, life: Life, row: int, group: str) -> SpanLane:
     """Draw the lifetime of a storage: the intervals in which it is in use, and those in which it is idle."""
     clock, stored = idle.clock_ns, names(life.index)
     at, death = clock[life.start], clock[life.stop]
@@ -153,7 +153,7 @@ def _lane(idle: Idleness, names: Names, life: Life, row: int, group: str) -> Lan
         at = end
     starts, ends, told = zip(*found, strict=True) if found else ((), (), ())
     kinds = tuple("idle" if name == "idle" else stored.role for name in told)
-    return Lane(stored.tensor, starts, ends, names=told, kinds=kinds, rows=(row,) * len(found), group=group)
+    return SpanLane(stored.tensor, starts, ends, names=told, kinds=kinds, rows=(row,) * len(found), group=group)
 
 
 def _stretches(uses: Sequence[int], clock: Sequence[int]) -> Iterator[tuple[int, int]]:

@@ -15,7 +15,7 @@ from tensortide.graph.module_paths import as_one, pattern
 from tensortide.reports.blocks import Column, Section, Table
 from tensortide.reports.names import signatures, source_place
 from tensortide.reports.of_records import column, columns, table
-from tensortide.reports.pictures import Lane, Spans
+from tensortide.reports.pictures import SpanLane, Spans
 from tensortide.reports.sections import Step
 from tensortide.shown import Show
 
@@ -121,15 +121,15 @@ def schedule(step: Step) -> Section:
     lanes = (
         _lane("phases", [(phase,) for phase in step.phases], at),
         _lane("modules", [_stack(graph.module_path(op.module)) for op in graph.ops], at),
-        Lane("ops", at[:-1], at[1:], names, step.phases, rows=tuple(range(len(graph)))),
+        SpanLane("ops", at[:-1], at[1:], names, step.phases, rows=tuple(range(len(graph)))),
     )
     return Section("schedule", "Step", blocks=(Spans(key="step", x_unit=unit, lanes=lanes, table="ops", top=0),))
 
 
-def _lane(label: str, stacks: Sequence[tuple[str, ...]], at: Sequence[int]) -> Lane:
+def _lane(label: str, stacks: Sequence[tuple[str, ...]], at: Sequence[int]) -> SpanLane:
     found = sorted(stretches(stacks), key=lambda run: (run[1], -run[2]))
     names = tuple(name for name, _, _ in found)
-    return Lane(label, tuple(at[a] for _, a, _ in found), tuple(at[b] for _, _, b in found), names)
+    return SpanLane(label, tuple(at[a] for _, a, _ in found), tuple(at[b] for _, _, b in found), names)
 
 
 def _stack(path: str) -> tuple[str, ...]:

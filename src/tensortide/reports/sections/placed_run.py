@@ -16,7 +16,6 @@ from tensortide.shown import Show
 
 if TYPE_CHECKING:
     from tensortide.graph import Graph
-    from tensortide.placements.graphs import PlacedStep
     from tensortide.run.placed.placed_run import MeasuredPlacement
 
 
@@ -57,7 +56,7 @@ class _Averaged(msgspec.Struct, frozen=True):
 LAST_STEP = "The last step, measured on this machine"
 
 
-def section(found: PlacedStep, measured: MeasuredPlacement) -> Section:
+def section(measured: MeasuredPlacement) -> Section:
     """Make the section."""
     verdict = Note(text=" ".join(_verdict(measured)), kind="verdict" if measured.verified else "failure")
     shown = facts(
@@ -65,10 +64,11 @@ def section(found: PlacedStep, measured: MeasuredPlacement) -> Section:
         fact(measured, "same_states", f"of {len(measured.alone.state):,} that a step updates"),
         *("same_losses", "same_state", "agrees as losses_agree", "as_planned as bytes_as_planned"),
     )
-    means = ["groups"] * (measured.step.groups.count > 1) + ["micro-batches"] * (measured.step.micro_batches > 1)
+    placed = measured.placed
+    means = ["groups"] * (placed.groups.count > 1) + ["micro-batches"] * (placed.ready.problem.batches > 1)
     remark = f"mean over {' and '.join(means)}" if means else ""
-    tables = (losses_table(measured.losses, measured.alone.losses, remark), *_tables(found, measured))
-    lanes = measured.exchange_lanes if measured.step.groups.beside else ()
+    tables = (losses_table(measured.losses, measured.alone.losses, remark), *_tables(measured))
+    lanes = measured.exchange_lanes if placed.groups.beside else ()
     picture = lanes_of("measured", LAST_STEP, measured.timeline, exchange_lanes=lanes)
     return run_section("placed_run", verdict, shown, [one for one in tables if len(one)], picture, measured.alone.held)
 
@@ -102,11 +102,12 @@ def losses_table(ran: Sequence[Sequence[float]], alone: Sequence[Sequence[float]
     return table(_Loss, rows, key="losses", title="Losses", remark=remark)
 
 
-def _tables(found: PlacedStep, measured: MeasuredPlacement) -> Iterator[Table]:
+def _tables(measured: MeasuredPlacement) -> Iterator[Table]:
     """List what each process did, what it sent to others, and what of gradients it averaged with other groups."""
     from tensortide.run.placed.measured import busy_shares
 
-    names, size = [lane.device for lane in measured.step.all_lanes.lanes], len(measured.step.plan.lanes)
+    found = measured.placed
+    names, size = [lane.device for lane in found.all_lanes.lanes], len(found.plan.lanes)
     planned, sent = measured.planned_bytes, measured.sent_bytes
     predicted = [one.busy_ns / (found.step_ns or 1) for one in found.devices]
     busy = enumerate(zip(names, busy_shares(measured.timeline, len(names)), strict=True))
@@ -120,7 +121,7 @@ def _tables(found: PlacedStep, measured: MeasuredPlacement) -> Iterator[Table]:
     remark = "from one process to the other, whatever devices are on the route" if routed else ""
     moved = [_Sent(names[a], names[b], sent.get((a, b), 0), planned.get((a, b), 0)) for a, b in pairs]
     yield table(_Sent, moved, key="sent", title="Sent from device to device", remark=remark)
-    if measured.step.groups.count > 1:
+    if found.groups.count > 1:
         figures = zip(measured.lanes, measured.exchanged, measured.planned_exchanges, measured.exposed_ns, strict=True)
         own = [
             _Averaged(
@@ -145,14 +146,14 @@ def _verdict(measured: MeasuredPlacement) -> Iterator[str]:
     if quiet:
         yield "The step returns no loss."
     elif measured.same_losses:
-        mean = " that averages gradients over the groups in ascending order" * (measured.step.groups.count > 1)
+        mean = " that averages gradients over the groups in ascending order" * (measured.placed.groups.count > 1)
         yield f"{losses} are bit-identical to those of one process{mean}."
     else:
         yield _differ(measured, losses, where)
     if changed:
         named = ", ".join(changed[:3]) + ", ..." * (len(changed) > 3)
-        if measured.step.whole is not None:
-            named = _most_apart(measured.step.graph, measured.alone.apart)
+        if measured.placed.ready.sharded.shards:
+            named = _most_apart(measured.placed.ready.graph, measured.alone.apart)
         yield f"{len(changed):,} of {states:,} updated parameters, buffers and states differ after them: {named}."
     elif states:
         updated = f"{states:,} parameters, buffers and optimizer states that a step updates"
@@ -164,7 +165,7 @@ def _differ(measured: MeasuredPlacement, losses: str, where: str) -> str:
     """Say how losses differ that are not bit-identical to those of one process."""
     from tensortide.run.placed.losses import same_bits
 
-    tolerance, most = measured.step.tolerance, f"they differ by up to {measured.furthest:.1e}"
+    tolerance, most = measured.tolerance, f"they differ by up to {measured.furthest:.1e}"
     if tolerance and measured.agrees:
         why = "as partial results of shards are added in another order"
         return f"{losses} are those of one process within {tolerance:g}: {most}, {why}."

@@ -10,12 +10,9 @@ from tensortide.placements.graphs.auto_shards import Tried
 from tensortide.placements.graphs.one_device import on_one_device
 from tensortide.placements.parts import Averaged, DeviceUse, DividedModule, LinkUse, Stretch, Unit
 from tensortide.reports.blocks import AnyBlock, Document, Fact, Note, Section, Value
-from tensortide.reports.drawing import net_picture, step_picture
 from tensortide.reports.of_records import fact, facts, table
-from tensortide.reports.sections import placed_run, placed_workload, placement
+from tensortide.reports.sections import placed_run, placement
 from tensortide.reports.sections.timeline_lanes import lanes_of, memory_of
-from tensortide.studies.placement.placed_net import PlacedNet
-from tensortide.studies.placement.placed_workload import PlacedWorkload
 from tensortide.timing.collectives.constants import CONTENTION
 from tensortide.timing.estimate import captured_elsewhere
 from tensortide.timing.families import compute_dtype
@@ -27,8 +24,7 @@ if TYPE_CHECKING:
     from tensortide.placements.graphs.auto_shards import AutoSharded
     from tensortide.placements.graphs.hosts import Launch
     from tensortide.placements.graphs.one_device import OneDevice
-    from tensortide.reports.drawing import Picture
-    from tensortide.studies.placement.placed import Placed
+    from tensortide.studies.placement.placed import StepPlacement
 
 _RELEASED: Mapping[Rule, str] = {
     "last_use": "peaks with tensors released after their last use; --lifetimes eager: as memory and scale count",
@@ -43,17 +39,11 @@ _ON_HOST = (
     " Ops that read a value or work on tensors in the host's memory run on the host, the rest of their modules where "
     "the search puts it; without a CPU in the file such ops stay with the others."
 )
-PICTURES = ("timeline", "memory", "measured")
-"""Keys of the blocks that figures draw; the last one is that of a run (``placed_run``)."""
 
 
-def document(placed: Placed) -> Document:
-    """Show ``placed``: of a captured step also the modules that were divided, what its device map lacks, and a run."""
+def document(placed: StepPlacement) -> Document:
+    """Show ``placed``: also the modules that were divided, what its device map lacks, and a run."""
     found, samples = placed.found, placed.samples
-    if isinstance(found, PlacedNet):
-        return placement.document(found)
-    if isinstance(found, PlacedWorkload):
-        return placed_workload.document(found)
     step, problem, schedule = found.simulated.step, found.ready.problem, found.ready.problem.schedule
     settings: dict[str, Value] = {} if samples is None else {"batch": samples * schedule.micro_batches}
     settings |= {} if found.search is None else {"seed": found.search.seed}
@@ -66,19 +56,10 @@ def document(placed: Placed) -> Document:
         notes = tuple(Note(text=text, kind="warning") for text in placed.notes)
         sections.append(Section("device_map", "Device map", blocks=notes))
     if placed.measured is not None:
-        sections.append(placed_run.section(found, placed.measured))
-    title = found.ready.captured.meta.workload or str(placed.asked.target)
+        sections.append(placed_run.section(placed.measured))
+    title = found.ready.captured.meta.workload or placed.target
     subtitle = f"{len(found.ready.graph):,} ops in {len(problem.names):,} units on {step.cluster.name}"
     return Document(title=title, subtitle=(subtitle,), settings=settings, sections=tuple(sections))
-
-
-def picture(placed: Placed) -> Picture:
-    """Draw the placement. Raises GraphError if it has too many layers or units."""
-    found = placed.found
-    assert not isinstance(found, PlacedWorkload), "a workload has no picture"
-    if isinstance(found, PlacedNet):
-        return net_picture(found.run, found.subject.net, found.placement)
-    return step_picture(found)
 
 
 def section(found: PlacedStep, samples: int | None = None) -> Section:

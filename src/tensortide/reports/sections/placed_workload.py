@@ -21,7 +21,7 @@ _MODEL = (
 
 def document(placed: PlacedWorkload) -> Document:
     """Show ``placed``."""
-    workload, found = placed.problem.workload, placed.found
+    workload, found = placed.problem.workload, placed.search
     gap = "proved optimal" if found.proved else f"gap at most {format_percent(found.gap_share, 1)}"
     used = sum(one.nodes > 0 for one in placed.devices)
     alone = (

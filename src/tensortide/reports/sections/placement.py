@@ -14,7 +14,7 @@ import numpy as np
 from tensortide.placements.parts import DeviceUse, LinkUse, Stretch
 from tensortide.reports.blocks import AnyBlock, Document, Fact, Note, Section, Table, Value
 from tensortide.reports.of_records import column, fact, facts, table
-from tensortide.reports.pictures import Axis, Curve, Lane, Limit, Points, Scatter, Series, Spans
+from tensortide.reports.pictures import Axis, Curve, Limit, Points, Scatter, Series, SpanLane, Spans
 from tensortide.shown import Show
 from tensortide.studies.placement.scores import Scored
 from tensortide.units import fixed, format_percent, format_seconds
@@ -46,20 +46,21 @@ _PREDICTED = "Times are predicted from the figures of the devices, not measured;
 
 def document(placed: PlacedNet) -> Document:
     """Show ``placed``."""
-    run, settings, batches = placed.run, placed.run.settings, placed.run.settings.batches
+    run, settings, batches = placed.simulated, placed.simulated.settings, placed.simulated.settings.batches
     several = f", {batches} batches, {min(batches, settings.pipeline_batches)} in flight" if batches > 1 else ""
     subtitle = f"{len(placed.subject.net.order)} layers on {run.cluster.name}, {run.mode} mode{several}"
     batch = run.net.batch(settings.batch_size)
-    given: dict[str, Value] = {"batch": batch, "algorithm": placed.algorithm.name, "seed": placed.found.seed}
-    data = ("found.score_ms", "run.makespan as makespan_ms", "found.bound_ms", "found.proposals", "found.proved")
+    given: dict[str, Value] = {"batch": batch, "algorithm": placed.algorithm.name, "seed": placed.search.seed}
+    data = ["simulated.makespan as makespan_ms"]
+    data += [f"search.{name}" for name in ("score_ms", "bound_ms", "proposals", "proved")]
     update = f" The update is that of {settings.optimizer}, once a step." if settings.include_backward else ""
     blocks: tuple[AnyBlock, ...] = (
         _verdict(placed),
-        facts(placed, *_facts(placed), *data, fact(run, "fits", data=True), "run.mode", "gap_share"),
-        end(placed.found, run.fits),
+        facts(placed, *_facts(placed), *data, fact(run, "fits", data=True), "simulated.mode", "gap_share"),
+        end(placed.search, run.fits),
         *_tables(run),
         *_pictures(run),
-        *history(placed.found, placed.algorithm.name),
+        *history(placed.search, placed.algorithm.name),
         Note(text=_PUBLISHED if run.mode == "compat" else _PREDICTED + update, kind="assumption"),
     )
     return Section("placement", "Placement", blocks=blocks).document(run.net.name, subtitle, settings=given)
@@ -105,7 +106,7 @@ def where(run: Simulation) -> str:
 
 
 def _verdict(placed: PlacedNet) -> Note:
-    run, single = placed.run, placed.single
+    run, single = placed.simulated, placed.single
     if not run.fits:
         above = zip(run.cluster.names, run.over_use, strict=True)
         over = ", ".join(f"device {name} by {used:,.0f} bytes" for name, used in above if used)
@@ -122,7 +123,7 @@ def _verdict(placed: PlacedNet) -> Note:
 
 
 def _facts(placed: PlacedNet) -> Iterator[Fact]:
-    run, found, batches = placed.run, placed.found, placed.run.settings.batches
+    run, found, batches = placed.simulated, placed.search, placed.simulated.settings.batches
     examples = f"{run.net.batch(run.settings.batch_size):,}"
     remark = f"of {batches:,} batches of {examples}" if batches > 1 else f"of a batch of {examples}"
     yield fact(run, "makespan_ns", remark + ", forward pass" * (not run.settings.include_backward))
@@ -151,7 +152,7 @@ def _pictures(run: Simulation) -> Iterator[AnyBlock]:
         kind = "transfer" if event.on_lane else direction
         rows[at].append((round(event.start * 1e6), round(event.end * 1e6), name, kind))
     named = [(label, zip(*own, strict=True)) for label, own in zip(run.lanes, rows, strict=True) if own]
-    lanes = tuple(Lane(label, start, end, names, kinds) for label, (start, end, names, kinds) in named)
+    lanes = tuple(SpanLane(label, start, end, names, kinds) for label, (start, end, names, kinds) in named)
     yield Spans(key="timeline", title="What each device and link does", x_unit="ns", lanes=lanes, clock="run")
     moments, nbytes = run.memory
     keep = np.append(np.diff(moments) > 0, True)

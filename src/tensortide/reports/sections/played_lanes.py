@@ -15,7 +15,7 @@ from tensortide.shown import Show
 from tensortide.units import format_seconds
 
 
-class _Lane(msgspec.Struct, frozen=True):
+class _LaneUse(msgspec.Struct, frozen=True):
     """A device, a copy engine or a wire: the ops or transfers on it, and the most bytes that a device holds."""
 
     lane: Annotated[str, Show("Lane", "name")]
@@ -27,7 +27,7 @@ class _Lane(msgspec.Struct, frozen=True):
 
 def document(line: LanesTimeline) -> Document:
     """Show the plan as it was played."""
-    shown = table(_Lane, list(_lanes(line)), key="lanes", title="Devices, copy engines and wires")
+    shown = table(_LaneUse, list(_lanes(line)), key="lanes", title="Devices, copy engines and wires")
     spans = lanes_of("timeline", "What each device and link does", line, clock="step")
     text = f"{format_seconds(line.makespan_ns / 1e9)} per step on {len(line.devices)} devices."
     blocks: tuple[AnyBlock, ...] = (
@@ -44,11 +44,11 @@ def document(line: LanesTimeline) -> Document:
     return made.document(meta.workload, about, settings=meta.hyperparameters)
 
 
-def _lanes(line: LanesTimeline) -> Iterator[_Lane]:
+def _lanes(line: LanesTimeline) -> Iterator[_LaneUse]:
     """Yield the devices, and the engines and wires that are used."""
     events, peaks = line.events, dict(enumerate(line.peaks_bytes))
     for number, name in enumerate(line.lanes):
         own = events.lane == number
         busy = int((events.end_ns - events.start_ns)[own].sum())
         if number in peaks or own.any():
-            yield _Lane(name, int(own.sum()), busy, busy / (line.makespan_ns or 1), peaks.get(number))
+            yield _LaneUse(name, int(own.sum()), busy, busy / (line.makespan_ns or 1), peaks.get(number))

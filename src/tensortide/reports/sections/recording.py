@@ -11,8 +11,7 @@ import msgspec
 
 from tensortide.graph import Graph, Phase, Role, Source
 from tensortide.importers.memory_snapshot.graph import OUT_OF_MEMORY
-from tensortide.importers.memory_snapshot.records import Snapshot
-from tensortide.importers.memory_snapshot.stacks import holder
+from tensortide.importers.memory_snapshot.records import Snapshot, holder
 from tensortide.importers.memory_snapshot.state import State, state_at
 from tensortide.reports.blocks import Facts, Note, Section, Table
 from tensortide.reports.of_records import fact, facts, table

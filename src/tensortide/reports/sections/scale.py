@@ -11,7 +11,7 @@ import msgspec
 from msgspec.structs import replace
 
 from tensortide.parallelism.closed import Configuration
-from tensortide.parallelism.degrees import DEGREES
+from tensortide.parallelism.degrees import AXES, DEGREES
 from tensortide.reports.blocks import AnyBlock, Column, Document, Facts, Note, Section, Table
 from tensortide.reports.of_records import column, columns, fact, facts, table
 from tensortide.reports.pictures import Axis, Limit, Points, Scatter
@@ -28,14 +28,12 @@ _NEAR = 4
 """The limit of a device is drawn if it is at most this many times the largest memory."""
 _NUMBER = re.compile(r"(\d+(?:[.,]\d+)*(?: [KMGTPE]?i?B\b)?)")
 """A number in a reason, with its unit of bytes."""
-_DEGREES = ("data", "tensor", "pipeline", "micro_batch", "context", "expert", "chunks", "kv_group")
+_DEGREES = (*DEGREES[:3], "micro_batch", *DEGREES[3:], "chunks", "kv_group")
 _PARTS = {
     "compute": "compute of the layers",
     "recompute": "recomputation",
-    "tensor": "tensor-parallel collectives, exposed",
     "host": "host, where it is slower than both",
-    "context": "exchange of keys and values, exposed",
-    "expert": "exchange of tokens with experts",
+    **{axis.name: axis.exchanged for axis in AXES if axis.exchanged},
     "bubble": "bubble of the pipeline",
     "transfer": "transfers between stages",
     "head": "head and loss",
@@ -104,7 +102,7 @@ def _best(found: Scale) -> Iterator[AnyBlock]:
     one, made, time = best.configuration, best.found, best.found.time
     degrees = " x ".join(f"{name} {getattr(one, name)}" for name in ("data", "tensor", "pipeline"))
     text = (
-        f"{', '.join([degrees, *_above_one(one, 'context', 'expert')])}: {value_text(time.time_ns, 'ns')} a step, "
+        f"{', '.join([degrees, *_above_one(one, *DEGREES[3:])])}: {value_text(time.time_ns, 'ns')} a step, "
         f"80 % interval {value_text(time.low_ns, 'ns')} to {value_text(time.high_ns, 'ns')}; "
         f"{format_bytes(made.peak_bytes)} of memory"
     )

@@ -9,7 +9,7 @@ import msgspec
 
 from tensortide.recorder import resolver
 from tensortide.reports.blocks import AnyBlock, Column, Document, Section, Table
-from tensortide.reports.pictures import Curve, Lane, Series, Spans
+from tensortide.reports.pictures import Curve, Series, SpanLane, Spans
 from tensortide.reports.sections import Step, difference, ops, time
 from tensortide.studies.timing.request import TimedStep
 from tensortide.timelines import timeline
@@ -51,16 +51,16 @@ def over_time(found: TimedStep, made: Document) -> Document:
     return msgspec.structs.replace(made, sections=(played,))
 
 
-def _lanes(step: Step, one: MachineStep) -> Iterator[Lane]:
+def _lanes(step: Step, one: MachineStep) -> Iterator[SpanLane]:
     events, exchanged = with_exchange(one.line, one.exchange)
     for number, label in enumerate(one.line.lanes):
         own = events.lane == number
         starts, ends, ops = (tuple(of[own].tolist()) for of in (events.start_ns, events.end_ns, events.index))
         names = tuple(step.graph.calls[step.graph.ops[op].call].op for op in ops)
-        yield Lane(label, starts, ends, names, tuple(step.phases[op] for op in ops), ops, str(one.nodes))
+        yield SpanLane(label, starts, ends, names, tuple(step.phases[op] for op in ops), ops, str(one.nodes))
     if exchanged:
         starts, ends = zip(*exchanged, strict=True)
-        yield Lane("network", starts, ends, _collectives(one), group=str(one.nodes))
+        yield SpanLane("network", starts, ends, _collectives(one), group=str(one.nodes))
 
 
 def _collectives(one: MachineStep) -> tuple[str, ...]:

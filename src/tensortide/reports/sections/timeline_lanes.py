@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Literal
 from tensortide.cost.count import phase_of
 from tensortide.graph.communication import kind_of
 from tensortide.reports.names import storage_texts
-from tensortide.reports.pictures import Curve, Lane, Series, Spans
+from tensortide.reports.pictures import Curve, Series, SpanLane, Spans
 from tensortide.timelines.events import Kind
 
 if TYPE_CHECKING:
@@ -50,7 +50,7 @@ def lanes_of(
         if rows:
             names, kinds = zip(*shown, strict=True)
             starts, ends = tuple(row[2] for row in rows), tuple(row[3] for row in rows)
-            lanes.append(Lane(label, starts, ends, names, kinds))
+            lanes.append(SpanLane(label, starts, ends, names, kinds))
     return Spans(key=key, title=title, remark=remark, x_unit="ns", lanes=tuple(lanes), clock=clock, only=only)
 
 

@@ -20,7 +20,7 @@ from tensortide.reports.base import Ints
 from tensortide.reports.blocks import Section, Table
 from tensortide.reports.names import device_text, op_text, role_series, source_place, storage_texts
 from tensortide.reports.of_records import table
-from tensortide.reports.pictures import Arrow, Curve, Lane, Limit, Spans
+from tensortide.reports.pictures import Arrow, Curve, Limit, SpanLane, Spans
 from tensortide.shown import Show
 from tensortide.timelines.resident import storage_homes
 from tensortide.units import format_bytes, format_seconds
@@ -93,7 +93,7 @@ class _Shown:
         }
         return f"waits for {causes[stall.cause]}"
 
-    def lanes(self) -> Iterator[Lane]:
+    def lanes(self) -> Iterator[SpanLane]:
         """The device's lane, those of the engines, and the stalls: each interval with its row of the table of steps."""
         played, stalls, group = self.played, self.played.stalls, device_text(self.line.device)
         row = {step: number for number, step in enumerate(self.rows)}
@@ -101,10 +101,10 @@ class _Shown:
             starts, ends = (tuple([column[i] for i in own]) for column in (played.start_ns, played.end_ns))
             kinds, texts = zip(*self._kinds(own), strict=True) if own else ((), ())
             label = "compute" if engine == DEVICE else engine
-            yield Lane(label, starts, ends, texts, kinds, tuple(row[i] for i in own), group)
+            yield SpanLane(label, starts, ends, texts, kinds, tuple(row[i] for i in own), group)
         starts, ends = (tuple(getattr(stall, side) for stall in stalls) for side in ("start_ns", "end_ns"))
         kinds, rows = ("stall",) * len(stalls), tuple(row[stall.step] for stall in stalls)
-        yield Lane("stalls", starts, ends, tuple(self.causes), kinds, rows, group)
+        yield SpanLane("stalls", starts, ends, tuple(self.causes), kinds, rows, group)
 
     def _kinds(self, own: Sequence[int]) -> Iterator[tuple[str, str]]:
         """Yield a kind and a text for each step: ``copy``, ``fetch``, or the phase of its op, ``recompute`` if that ran

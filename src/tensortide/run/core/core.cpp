@@ -156,7 +156,17 @@ PyObject* module_close(PyObject*, PyObject*) {
                     &s.memories, &s.dead, &s.depth_of, &s.over, &s.abandon, &s.ready, &s.note_write, &s.gradient, &s.no_room, &s.clock_held, &s.parents, &s.pool, &s.storage_bytes, &s.work, &s.nodes, &s.above, &s.sums}) {
     Ref gone = std::move(*each);
   }
+  Ref gone = std::move(s.log);
+  s.unwatched = 0;
   s.clock = nullptr;
+  Py_RETURN_NONE;
+}
+
+// unwatch(count, log): so many ops need no watcher, and are told in the list ``log`` instead.
+PyObject* module_unwatch(PyObject*, PyObject* const* given, Py_ssize_t) {
+  State& s = state();
+  s.unwatched = PyLong_AsLongLong(given[0]);
+  s.log = Ref::to(given[1]);
   Py_RETURN_NONE;
 }
 
@@ -225,6 +235,7 @@ PyObject* entered(PyObject* runtime, PyObject* const* given, Py_ssize_t count) {
     PyObject* argument = PyTuple_GET_ITEM(given[2], 0);
     if (THPVariable_CheckExact(argument) && !busy(s) && seen(s, THPVariable_Unpack(argument))) {
       s.on_engine.ops.number(s.engine.get(), s.on_engine.ops.number(s.engine.get()) + 1);
+      if (s.unwatched > 0) trace(s, s.detach.get(), Py_None, Py_None, Py_None);
       return THPVariable_Wrap(THPVariable_Unpack(argument).detach());
     }
   }
@@ -284,6 +295,7 @@ PyMODINIT_FUNC PyInit_tensortide_core() {
       {"sweep", module_sweep, METH_O, "End histories of ops that are not reported; returns the calls behind the others."},
       {"entry", module_entry, METH_O, "The handler of a mode."},
       {"gradient", module_gradient, METH_O, "Note that the gradient of a parameter has come."},
+      {"unwatch", fast(module_unwatch), METH_FASTCALL, "Let ops run that watchers need not see."},
       {"apart", fast(module_apart), METH_FASTCALL, "Call a function with the keys as they are without this."},
       {}};
   static PyModuleDef definition = {PyModuleDef_HEAD_INIT, "tensortide_core", nullptr, -1, methods};

@@ -75,7 +75,7 @@ inline void sized_by_python(const c10::OperatorHandle& op, Stack* stack, Marks m
 }
 
 // A view takes nothing, but may look at the size of the storage, which has to be resident. False: Python brings it.
-inline bool look(const c10::OperatorHandle& op, const Stack& stack) {
+inline bool look(const c10::OperatorHandle& op, const Facts& facts, const Stack& stack) {
   State& s = state();
   Locked locked;
   if (busy(s)) return false;
@@ -85,6 +85,7 @@ inline bool look(const c10::OperatorHandle& op, const Stack& stack) {
     if (stack[at].isTensorList() || stack[at].isOptionalTensorList()) return false;
   }
   s.on_engine.ops.number(s.engine.get(), s.on_engine.ops.number(s.engine.get()) + 1);
+  if (s.unwatched > 0) trace(s, facts.func.get(), Py_None, Py_None, Py_None);
   return true;
 }
 
@@ -279,6 +280,9 @@ inline Outcome run(const c10::OperatorHandle& op, const Facts& facts, DispatchKe
   if (facts.random && !update) generators = drawn_from(s);
   const bool fits = s.on_engine.memory.number(engine) + nbytes + workspace <= s.on_engine.budget.number(engine);
   const bool reported = !fits || !read.resident || !writes.secure;
+  if (reported && s.unwatched > 0) return Outcome::PYTHON; // watchers hear first what has run
+  const bool unwatched = s.unwatched > 0;
+  Ref inputs = unwatched ? read.blocks(s) : Ref();
   Prepared prepared(s);
   if (reported && !prepared.get(facts, read, writes, room.get())) return Outcome::PYTHON;
   const Clock clock{s.clock};
@@ -305,6 +309,7 @@ inline Outcome run(const c10::OperatorHandle& op, const Facts& facts, DispatchKe
   // What has run.
   const int64_t number = s.on_engine.ops.number(engine);
   s.on_engine.ops.number(engine, number + 1);
+  if (unwatched && update) trace(s, facts.func.get(), Py_None, inputs.get(), Py_None);
   if (update) {
     ran(s, cost, 0, 0);
     for (const Write& each : writes.all) each.note(s, Py_None, 0);
@@ -318,6 +323,7 @@ inline Outcome run(const c10::OperatorHandle& op, const Facts& facts, DispatchKe
   Made made(s, wrote ? nullptr : call.get());
   made.take(*stack, op.schema().returns().size());
   ran(s, cost, made.grown, workspace);
+  if (unwatched) trace(s, facts.func.get(), room.get(), inputs.get(), made.blocks(*stack, op.schema().returns().size()).get());
   if (made.grown) s.on_call.nbytes.number(call.get(), made.grown);
   made.seen();
   const bool each = several && several == (wrote ? writes.all.size() : made.values.size());
@@ -354,7 +360,7 @@ inline void handle(const c10::OperatorHandle& op, DispatchKeySet keys, Stack* st
   Facts& facts = s.facts[op];
   if (facts.kind == Facts::UNSEEN) {
     first_by_python(op, stack, facts);
-  } else if (facts.kind == Facts::VIEW && look(op, *stack)) {
+  } else if (facts.kind == Facts::VIEW && look(op, facts, *stack)) {
     c10::impl::ForceDispatchKeyGuard guard(inside());
     below(op, keys, stack);
   } else if (facts.kind == Facts::RUN) {

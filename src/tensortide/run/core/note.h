@@ -73,6 +73,14 @@ struct Read {
     return true;
   }
 
+  Ref blocks(State& s) const {
+    Ref found(checked(PyTuple_New(added)));
+    for (Py_ssize_t at = 0; at < added; ++at) {
+      PyTuple_SET_ITEM(found.get(), at, Py_NewRef(s.on_value.block.of(PyTuple_GET_ITEM(values.get(), at))));
+    }
+    return found;
+  }
+
   PyObject* holding() {
     if (!held.get()) held = Ref(checked(PyList_New(0)));
     return held.get();
@@ -202,6 +210,18 @@ struct Made {
       }
     }
     for (size_t place = 0; place < tensors.size(); ++place) add(tensors[place], place);
+  }
+
+  // Those of all results, new or not.
+  Ref blocks(const Stack& stack, size_t returns) const {
+    c10::SmallVector<at::Tensor, 4> tensors;
+    for (size_t at = stack.size() - returns; at < stack.size(); ++at) tensors_in(stack[at], tensors);
+    Ref found(checked(PyList_New(0)));
+    for (const at::Tensor& tensor : tensors) {
+      PyObject* value = tensor.has_storage() ? value_of(s, storage_impl(tensor)) : nullptr;
+      if (PyList_Append(found.get(), value ? s.on_value.block.of(value) : Py_None)) raise();
+    }
+    return found;
   }
 
   // Notes when they were last used.

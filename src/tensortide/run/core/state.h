@@ -71,6 +71,8 @@ struct State {
   c10::Device device = c10::kCPU;
   int64_t most_writes = 0, small = 0;
   int64_t depth = 0; // of the stack of modes
+  int64_t unwatched = 0; // ops from now on that the watcher need not see,
+  Ref log; // where each leaves a tuple: what ran, its room, the blocks that it read, and those of its results
   int threads = -1; // at the last op
   unsigned arithmetic = 0;
   // what was learnt
@@ -97,7 +99,8 @@ inline bool busy(State& s) {
     Ref found(checked(PyObject_GetAttr(owner.get(), name.get())));
     return PyObject_IsTrue(found.get()) != 0;
   };
-  return PyList_GET_SIZE(s.watchers.get()) || on(s.runtime, s.crowded) || on(s.runtime, s.keeping) || on(s.in_flight, s.flights);
+  const bool watched = PyList_GET_SIZE(s.watchers.get()) > (s.unwatched > 0); // a second watcher sees all
+  return watched || on(s.runtime, s.crowded) || on(s.runtime, s.keeping) || on(s.in_flight, s.flights);
 }
 
 inline int64_t at(PyObject* list, int64_t index) { return PyLong_AsLongLong(PyList_GET_ITEM(list, index)); }
@@ -107,6 +110,13 @@ inline bool truth(PyObject* list, int64_t index) { return PyObject_IsTrue(PyList
 inline PyObject* value_of(State& s, const c10::StorageImpl* storage) {
   Ref key(checked(PyLong_FromVoidPtr(const_cast<c10::StorageImpl*>(storage))));
   return PyDict_GetItemWithError(s.known.get(), key.get());
+}
+
+// Leaves a trace of an op that the watcher has not seen.
+inline void trace(State& s, PyObject* func, PyObject* room, PyObject* inputs, PyObject* outputs) {
+  --s.unwatched;
+  Ref entry(checked(PyTuple_Pack(4, func, room, inputs, outputs)));
+  if (PyList_Append(s.log.get(), entry.get())) raise();
 }
 
 // Its number in the engine; PENDING if the engine has not heard of it.

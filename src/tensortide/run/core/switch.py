@@ -69,6 +69,8 @@ def switched_on(runtime: Runtime) -> Iterator[None]:
         runtime.storages.when_dropped = core.open(runtime, Hooks(runtime))
         stack.callback(core.close)
         runtime.gradient_came, runtime.pending.search = core.gradient, core.sweep
+        runtime.unwatch = core.unwatch
+        stack.callback(setattr, runtime, "unwatch", None)
         stack.callback(setattr, runtime.pending, "search", None)
         if searched_by(runtime.engine.policy) is not None:
             runtime.engine.search = core.choose

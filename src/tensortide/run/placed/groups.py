@@ -5,62 +5,17 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from dataclasses import dataclass
 from typing import NamedTuple
 
 import torch
 import torch.distributed as dist
-from msgspec.structs import replace
 
 from tensortide.errors import RunError
 from tensortide.graph.model import Graph
-from tensortide.placements.graphs.placed_step import PlacedStep
-from tensortide.plans.model import Lane, Plan, Receive, Send
+from tensortide.placements.graphs.replicas import Groups
 from tensortide.recorder.torch_dtypes import torch_dtype
 from tensortide.run.placed.exchange import Exchange, reduction
 from tensortide.run.placed.live_storages import LiveStorages
-
-
-@dataclass(frozen=True)
-class Groups:
-    """``count`` groups of as many lanes: rank r is lane r % lanes of group r // lanes.
-
-    ``devices``: the name of each rank. ``buckets``: for each lane the all-reduces of gradients that leave together, in
-    the order in which they leave. ``beside``: they run while the lane goes on, up to the op that uses a gradient, in
-    buffers of their own.
-    """
-
-    count: int = 1
-    devices: tuple[str, ...] = ()
-    buckets: tuple[tuple[tuple[int, ...], ...], ...] = ()
-    beside: bool = True
-
-    def all_lanes(self, plan: Plan) -> Plan:
-        """The lanes of ``plan`` in every group, those of one rank after the other."""
-        if self.count == 1:
-            return plan
-        size, lanes = len(plan.lanes), list[Lane]()
-        for rank, name in enumerate(self.devices):
-            first = rank // size * size
-            steps = (
-                replace(step, lane=first + step.lane) if isinstance(step, Send | Receive) else step
-                for step in plan.lanes[rank % size].steps
-            )
-            lanes.append(Lane(name, tuple(steps)))
-        return replace(plan, lanes=tuple(lanes))
-
-
-ONE = Groups()
-
-
-def groups_of(found: PlacedStep) -> Groups:
-    """The groups of a placed step, as its lanes run."""
-    replicas = found.ready.replicas
-    if replicas is None:
-        return ONE
-    names = tuple(device.name for device in replicas.whole.devices)
-    buckets = tuple(tuple(bucket.ops for bucket in own) for own in found.exchange_runs)
-    return Groups(replicas.count, names, buckets, beside=found.simulated.step.beside is not None)
 
 
 class ExchangeSpan(NamedTuple):

@@ -18,12 +18,13 @@ from tensortide.graph.effects import draws_random
 from tensortide.graph.model import Graph, Role
 from tensortide.memory.lifetimes import Residence, residences
 from tensortide.parallelism.shards import Piece
+from tensortide.placements.graphs.replicas import Groups
 from tensortide.placements.graphs.values import GIVEN, Value, values_of
 from tensortide.plans.lanes import check_lanes
 from tensortide.plans.model import Compute, Evict, Plan, Receive, Send, Step
 from tensortide.recorder.execute import function
 from tensortide.run.generated.step import check_straight
-from tensortide.run.placed.groups import ONE, Averages, Groups
+from tensortide.run.placed.groups import Averages
 from tensortide.run.placed.live_storages import LiveStorages, given_pieces, given_tensors, part_of
 from tensortide.run.placed.means import local_means
 
@@ -63,18 +64,18 @@ class LaneProgram:
         plan: Plan,
         rank: int,
         pieces: Mapping[tuple[str, Role], Piece] = MappingProxyType({}),
-        groups: Groups = ONE,
+        groups: Groups = Groups(),  # noqa: B008  # frozen
     ) -> None:
         if not 0 <= rank < len(plan.lanes) * groups.count:
             raise PlanError(f"lane {rank} of {len(plan.lanes) * groups.count}")
         check_straight(graph)
         home = check_lanes(plan, graph).home
         _check_random(graph, plan)
-        group, rank = divmod(rank, len(plan.lanes))
+        self.group, rank = divmod(rank, len(plan.lanes))
         if groups.count == 1 and any(moves_data(call.op) for call in graph.calls):
             raise RunError("the step exchanges gradients with other groups: say which (groups)")
-        self.averages = Averages(graph, groups, group * len(plan.lanes) + rank)
-        self._first = group * len(plan.lanes)
+        self.averages = Averages(graph, groups, self.group * len(plan.lanes) + rank)
+        self._first = self.group * len(plan.lanes)
         graph = local_means(graph, groups.count)
         self.graph, self.rank, self.steps = graph, rank, plan.lanes[rank].steps
         parts = given_pieces(graph, step, pieces)
@@ -82,7 +83,7 @@ class LaneProgram:
         self._given = {s: t for s, t in given_tensors(graph, step, parts).items() if home.get(s) == rank}
         if groups.count > 1:
             inputs = [s for s in self._given if graph.storages[s].role is Role.INPUT]
-            self._given |= {s: part_of(graph, s, self._given[s], group) for s in inputs}
+            self._given |= {s: part_of(graph, s, self._given[s], self.group) for s in inputs}
         self._given |= {s: part.clone(memory_format=torch.contiguous_format) for s, part in self._pieces.items()}
         found = values_of(graph)
         self._values = {(value.storage, value.writer): value for value in found.values}

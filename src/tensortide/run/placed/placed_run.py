@@ -7,8 +7,8 @@ import itertools
 import math
 import tempfile
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from pathlib import Path
 from typing import Annotated
@@ -23,7 +23,7 @@ from tensortide.parallelism.shards import Piece
 from tensortide.placements.graphs.placed_step import PlacedStep
 from tensortide.plans.model import Compute, Lane, Plan
 from tensortide.run.generated.step import check_straight
-from tensortide.run.placed.groups import ONE, ExchangeSpan, Groups, groups_of
+from tensortide.run.placed.groups import ExchangeSpan
 from tensortide.run.placed.held_numbers import HeldNumbers
 from tensortide.run.placed.in_order import ReplicasInOrder
 from tensortide.run.placed.lane import LaneProgram, Span, planned_bytes, written
@@ -35,38 +35,6 @@ from tensortide.run.placed.seeded import SeededWorkload, loss_in
 from tensortide.shown import Show
 from tensortide.timelines.data_parallel import exposed_after_ns
 from tensortide.timelines.timeline import Timeline
-
-
-@dataclass(frozen=True)
-class RunnableStep:
-    """A placed step as processes run it: the ``plan`` of ``graph``, a process for each of its lanes in each of
-    ``groups``. Of a step with shards also the ``pieces`` of its tensors (``Sharded.pieces``), and the ``whole`` step of
-    all micro-batches, which has none (``Ready.whole``)."""
-
-    graph: Graph
-    plan: Plan
-    micro_batches: int = 1
-    groups: Groups = ONE
-    whole: Graph | None = None
-    pieces: Mapping[tuple[str, Role], Piece] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, found: PlacedStep) -> RunnableStep:
-        """A step that was placed."""
-        ready, groups = found.ready, groups_of(found)
-        step = cls(ready.graph, found.plan, ready.problem.batches, groups)
-        return replace(step, whole=ready.whole, pieces=ready.sharded.pieces) if ready.sharded.shards else step
-
-    @property
-    def tolerance(self) -> float:
-        """The share by which a loss of shards may differ from that of one process: partial results are added in another
-        order than the whole is. 0 without shards."""
-        return 0.0 if self.whole is None else tolerance_of(self.whole)
-
-    @cached_property
-    def all_lanes(self) -> Plan:
-        """The Plan with the lanes of all groups: one for each rank."""
-        return self.groups.all_lanes(self.plan)
 
 
 @dataclass(frozen=True)
@@ -102,16 +70,22 @@ class AloneRun:
 
 @dataclass(frozen=True)
 class MeasuredPlacement:
-    """A run of all lanes of ``step`` in each of its groups, and the same steps ``alone``."""
+    """A run of all lanes of a ``placed`` step in each of its groups, and the same steps ``alone``."""
 
     workload: SeededWorkload
-    step: RunnableStep
+    placed: PlacedStep
     lanes: Sequence[LaneRun]
     alone: AloneRun
 
+    @property
+    def tolerance(self) -> float:
+        """The share by which a loss of shards may differ from that of one process: partial results are added in another
+        order than the whole is. 0 without shards."""
+        return tolerance_of(self.placed.ready.whole) if self.placed.ready.sharded.shards else 0.0
+
     def _of_groups(self) -> list[Sequence[LaneRun]]:
         """The lanes of each group."""
-        size = len(self.step.plan.lanes)
+        size = len(self.placed.plan.lanes)
         return [self.lanes[first : first + size] for first in range(0, len(self.lanes), size)]
 
     @property
@@ -122,7 +96,7 @@ class MeasuredPlacement:
             losses: tuple[float, ...] = ()
             for lanes in self._of_groups():
                 outputs = {storage: value for lane in lanes for storage, value in lane.outputs[number].items()}
-                losses += _losses(self.step.graph, outputs)
+                losses += _losses(self.placed.ready.graph, outputs)
             found.append(losses)
         return found
 
@@ -146,8 +120,8 @@ class MeasuredPlacement:
     def agrees(self) -> bool:
         """True if losses and updated values are those of one process: bit for bit, or of a step with shards the losses,
         if it has any, within the tolerance."""
-        if self.step.whole is not None and any(self.losses):
-            return self.furthest <= self.step.tolerance
+        if self.placed.ready.sharded.shards and any(self.losses):
+            return self.furthest <= self.tolerance
         return self.same_losses and not self.changed
 
     @property
@@ -163,7 +137,7 @@ class MeasuredPlacement:
     @property
     def changed(self) -> list[str]:
         """Names of the parameters, buffers and states that have other bits after the last step than in one process."""
-        seen, storages = self.state, self.step.graph.storages
+        seen, storages = self.state, self.placed.ready.graph.storages
         return [storages[key[1]].name for key, text in self.alone.state.items() if seen.get(key) != text]
 
     @property
@@ -179,12 +153,12 @@ class MeasuredPlacement:
     @cached_property
     def planned_bytes(self) -> dict[tuple[int, int], int]:
         """Bytes that each rank sends to each other one of its group in a step of the Plan, by source and target."""
-        return planned_bytes(self.step.graph, self.step.all_lanes)
+        return planned_bytes(self.placed.ready.graph, self.placed.all_lanes)
 
     @property
     def sent_bytes(self) -> dict[tuple[int, int], int]:
         """Bytes that each rank sent to each other one of its group, by source and target."""
-        size = len(self.step.plan.lanes)
+        size = len(self.placed.plan.lanes)
         return {
             (source, source // size * size + target): nbytes
             for source, lane in enumerate(self.lanes)
@@ -201,11 +175,11 @@ class MeasuredPlacement:
         """Bytes of gradients that each rank averages with other groups in a step of the Plan."""
         return [
             sum(
-                payload_bytes(self.step.graph[step.op])
+                payload_bytes(self.placed.ready.graph[step.op])
                 for step in lane.steps
-                if isinstance(step, Compute) and moves_data(self.step.graph[step.op].name)
+                if isinstance(step, Compute) and moves_data(self.placed.ready.graph[step.op].name)
             )
-            for lane in self.step.all_lanes.lanes
+            for lane in self.placed.all_lanes.lanes
         ]
 
     @property
@@ -213,9 +187,9 @@ class MeasuredPlacement:
         """Time of each rank in the last step from when its last gradients left until they had arrived; where they leave
         one by one, of all exchanges."""
         found = []
-        for lane, planned in zip(self.lanes, self.step.all_lanes.lanes, strict=True):
+        for lane, planned in zip(self.lanes, self.placed.all_lanes.lanes, strict=True):
             runs = [(each.start_ns, each.end_ns) for each in lane.exchanges]
-            if not self.step.groups.beside:
+            if not self.placed.groups.beside:
                 found.append(sum(end - start for start, end in runs))
                 continue
             own = {op for each in lane.exchanges for op in each.ops}
@@ -232,7 +206,7 @@ class MeasuredPlacement:
         """True if every rank sent the bytes that the Plan has, and averaged its gradients: of n groups each sends
         2 (n - 1) / n of them."""
         planned, sent = ({k: v for k, v in each.items() if v} for each in (self.planned_bytes, self.sent_bytes))
-        size, others = len(self.step.plan.lanes), self.step.groups.count - 1
+        size, others = len(self.placed.plan.lanes), self.placed.groups.count - 1
         for device in range(size):
             passed = sum(sum(lane.exchanged_bytes.values()) for lane in self.lanes[device::size])
             if passed != 2 * others * self.planned_exchanges[device]:
@@ -252,7 +226,7 @@ class MeasuredPlacement:
     @property
     def exchange_lanes(self) -> dict[str, Sequence[ExchangeSpan]]:
         """The all-reduces of the last step by the lane of ``timeline`` that has them: the link on which they leave."""
-        names, size = [lane.device for lane in self.step.all_lanes.lanes], len(self.step.plan.lanes)
+        names, size = [lane.device for lane in self.placed.all_lanes.lanes], len(self.placed.plan.lanes)
         return {
             f"{name} > {names[(rank + size) % len(names)]}": lane.exchanges
             for rank, (name, lane) in enumerate(zip(names, self.lanes, strict=True))
@@ -263,7 +237,7 @@ class MeasuredPlacement:
     def timeline(self) -> Timeline:
         """The last step as it was measured, a lane for each rank."""
         spans, began = [lane.spans for lane in self.lanes], [lane.began_ns for lane in self.lanes]
-        return measured_timeline(self.step.graph, self.step.all_lanes, spans, began, self.exchange_lanes)
+        return measured_timeline(self.placed.ready.graph, self.placed.all_lanes, spans, began, self.exchange_lanes)
 
 
 def check_placed(graph: Graph, devices: int, *, keep_random: bool, groups: int = 1) -> None:
@@ -283,44 +257,54 @@ def check_placed(graph: Graph, devices: int, *, keep_random: bool, groups: int =
         )
 
 
-def run_placed(workload: SeededWorkload, step: RunnableStep) -> MeasuredPlacement:
-    """Run ``step`` in a process for each lane, of each group.
+def run_placed(workload: SeededWorkload, placed: PlacedStep) -> MeasuredPlacement:
+    """Run a ``placed`` step of ``workload`` in a process for each lane, of each group.
 
     Raises RunError for a step that does not run so, and with the message of the rank that failed first, as that its
     Plan does not execute its Graph; no process is left behind.
     """
-    ranks = len(step.plan.lanes) * step.groups.count
+    ready, ranks = placed.ready, len(placed.all_lanes.lanes)
+    pieces, groups = dict(ready.sharded.pieces), placed.groups  # pickled, as a proxy of a mapping cannot be
+    lane = partial(LaneProgram, graph=ready.graph, plan=placed.plan, pieces=pieces, groups=groups)
     with tempfile.TemporaryDirectory(prefix="tensortide-state-") as name:
-        folder = None if step.whole is None else Path(name)
-        lanes = run_ranks(partial(_run_lane, workload, step, folder), ranks)
-        (alone,) = run_ranks(partial(_run_alone, workload, step, folder), 1, threads_of(ranks))
-    return MeasuredPlacement(workload, step, lanes, alone)
+        folder = Path(name) if ready.sharded.shards else None
+        lanes = run_ranks(partial(_run_lane, workload, lane, folder), ranks)
+        of_all = ready.whole, ready.problem.batches, ready.graph, pieces, groups.count
+        (alone,) = run_ranks(partial(_run_alone, workload, *of_all, folder), 1, threads_of(ranks))
+    return MeasuredPlacement(workload, placed, lanes, alone)
 
 
-def _run_lane(workload: SeededWorkload, step: RunnableStep, folder: Path | None, rank: int) -> LaneRun:
+def _run_lane(workload: SeededWorkload, lane: Callable[..., LaneProgram], folder: Path | None, rank: int) -> LaneRun:
     """Run the steps of one lane, in its process, and leave what they have updated in ``folder``."""
-    program = LaneProgram(workload.build(), step.graph, step.plan, rank, step.pieces, step.groups)
+    program = lane(workload.build(), rank=rank)
     outputs, times = timed_steps(program, workload.steps, _numbers)
     if folder is not None:
-        left = folder / f"{rank // len(step.plan.lanes)}.{rank}.pt"
-        torch.save({s: tensor.detach() for s, tensor in program.written.items()}, left)
+        torch.save({s: tensor.detach() for s, tensor in program.written.items()}, folder / f"{program.group}.{rank}.pt")
     state, sent, averages = _fingerprints(program.written), dict(program.sent_bytes), program.averages
     exchanged = tuple(averages.spans), averages.sent_bytes, averages.buffer_bytes
     return LaneRun(outputs, state, times, program.began_ns, program.spans, sent, *exchanged)
 
 
-def _run_alone(workload: SeededWorkload, step: RunnableStep, folder: Path | None, _: int) -> AloneRun:
+def _run_alone(
+    workload: SeededWorkload,
+    whole: Graph,
+    micro_batches: int,
+    graph: Graph,
+    pieces: Mapping[tuple[str, Role], Piece],
+    groups: int,
+    folder: Path | None,
+    _: int,
+) -> AloneRun:
     """Run the steps in one process: the user's own step, with the numbers of the first; of several micro-batches the
-    ops of the whole step in order; of several groups those of all. What they have updated is compared with what lanes
-    have left in ``folder``."""
-    steps = [workload.build() for _ in range(step.groups.count)]
-    whole = step.graph if step.whole is None else step.whole
+    ops of the ``whole`` step in order; of several groups those of all. What they have updated of ``graph``, with its
+    ``pieces``, is compared with what lanes have left in ``folder``."""
+    steps = [workload.build() for _ in range(groups)]
     own_step = HeldNumbers(steps[0])
-    if len(steps) > 1:
+    if groups > 1:
         replicas = ReplicasInOrder(steps, whole)
         made = [replicas() for _ in range(workload.steps)]
         losses = [[loss for each in ran for loss in _losses(whole, _numbers(each))] for ran in made]
-    elif step.micro_batches == 1:
+    elif micro_batches == 1:
         returned = [loss_in(own_step()) for _ in range(workload.steps)]
         losses = [[] if loss is None else [float(loss.detach())] for loss in returned]
     else:
@@ -329,9 +313,8 @@ def _run_alone(workload: SeededWorkload, step: RunnableStep, folder: Path | None
         losses = [list(_losses(whole, _numbers(program()))) for _ in range(workload.steps)]
     state, apart = dict[tuple[int, int], str](), dict[int, float]()
     for group, built in enumerate(steps):
-        pieces = given_pieces(step.graph, built, step.pieces)
-        own = {storage: piece.contiguous().clone() for storage, piece in pieces.items()}
-        updated = written(step.graph, given_tensors(step.graph, built, own) | own)
+        own = {s: piece.contiguous().clone() for s, piece in given_pieces(graph, built, pieces).items()}
+        updated = written(graph, given_tensors(graph, built, own) | own)
         state |= {(group, storage): text for storage, text in _fingerprints(updated).items()}
         if folder is not None:
             for storage, off in _differences(updated, folder, group).items():

@@ -16,6 +16,7 @@ from tensortide.parallelism import Ranks
 from tensortide.parallelism.gradients import gradients
 from tensortide.parallelism.pipelines import DEFAULT_SCHEDULE, PipelineName, Run, RunKind, Task, order
 from tensortide.parallelism.ranks import joins_stages
+from tensortide.parallelism.reshaped_in_place import with_views
 from tensortide.parallelism.tied import tied_stages
 from tensortide.recorder.execute import function
 from tensortide.run.generated.step import check_straight
@@ -204,7 +205,7 @@ def check_runs(whole: Graph, ranks: Ranks) -> None:
     degrees = ranks.degrees
     if degrees.tensor > 1 or degrees.zero:
         raise RunError(f"{degrees}: replicas and stages of a pipeline run here, sharded parameters do not")
-    check_straight(whole)
+    check_straight(with_views(whole))
     if all(op.phase is not Phase.BACKWARD for op in whole.ops):
         raise RunError("the step has no backward pass")
     for view in whole:

@@ -11,7 +11,7 @@ from tensortide.errors import NotHere, RequestError, TensortideError
 from tensortide.importers.door import recognize
 from tensortide.plans.model import load_plan
 from tensortide.python_object import check_name, is_path, names_object
-from tensortide.recorder.script import find_script
+from tensortide.recorder.script_command import find_script
 from tensortide.recorder.target import workload
 from tensortide.studies.experiment.captures import requested
 from tensortide.studies.experiment.grammar import Experiment, fail

@@ -16,7 +16,7 @@ from tensortide.errors import PlanError, TensortideError
 from tensortide.importers.door import recognize
 from tensortide.plans.remat.policies import POLICIES, policy
 from tensortide.python_object import file_of, is_path, names_object, near
-from tensortide.recorder.script import find_script
+from tensortide.recorder.script_command import find_script
 from tensortide.replays.remat.budgets import Budget
 from tensortide.replays.remat.simulation import UNLIMITED, Deallocation
 from tensortide.timing.durations import beside

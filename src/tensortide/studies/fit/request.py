@@ -16,7 +16,7 @@ from tensortide.importers.door import File, resolve
 from tensortide.progress import UNWATCHED, Search
 from tensortide.python_object import is_path
 from tensortide.recorder import resolver
-from tensortide.recorder.script import Script
+from tensortide.recorder.script_command import Script
 from tensortide.recorder.target import Workload
 from tensortide.request import Arg, Opt, Request
 from tensortide.studies.fit.following import following

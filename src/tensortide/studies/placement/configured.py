@@ -150,7 +150,7 @@ def run_config(
     )
     placed = subject.placed(by, found)
     if processors is not None:
-        processors.sample(placed.found.proposals, last=True)
+        processors.sample(placed.search.proposals, last=True)
     if measure is None:
         return ConfiguredRun(config, placed, processors=processors)
     again, measured = _again(config, placed), MeasuredProblem(subject, measure)
@@ -159,10 +159,10 @@ def run_config(
 
 def _again(config: Config, placed: PlacedNet) -> Algorithm:
     """The search with measured times, which begins with the last population or archive of the first one."""
-    arguments, notes, search = config.arguments, placed.found.notes, placed.algorithm
+    arguments, notes, search = config.arguments, placed.search.notes, placed.algorithm
     if isinstance(arguments, GeneticArguments) and isinstance(search, Genetic):
         size = min(arguments.benchmarking_population_size, search.population)
-        best = (placed.found.placement, *notes.population)
+        best = (placed.search.placement, *notes.population)
         return dataclasses.replace(
             search,
             population=size,
@@ -175,7 +175,7 @@ def _again(config: Config, placed: PlacedNet) -> Algorithm:
         elites = sorted(notes.archive, key=lambda elite: elite.score_ms)
         limit = arguments.benchmarking_time_threshold
         kept = [one.placement for one in elites if limit is None or one.score_ms <= limit]
-        first = tuple(kept[: arguments.benchmarking_n_keep]) or (placed.found.placement,)
+        first = tuple(kept[: arguments.benchmarking_n_keep]) or (placed.search.placement,)
         steps = arguments.benchmarking_steps
         return dataclasses.replace(search, initial=0, steps=steps, trivial_start=False, first=first, log_period=0)
     raise PlacementError(f"{config.path}: {config.optimizer} has no second phase with measured times.")

@@ -7,31 +7,28 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from tensortide.errors import DegreesError, ExitStatus, OutputError, RequestError, TensortideError
+from tensortide.errors import DegreesError, ExitStatus, RequestError, TensortideError
 from tensortide.graph import Graph, unrolled
 from tensortide.importers.door import recognize
 from tensortide.placements import write_assignment
 from tensortide.placements.graphs import PlacedStep, placed, played, ready
 from tensortide.placements.graphs.auto_shards import AutoSharded, auto_shards
 from tensortide.placements.partitions.workload import is_workload, split_text
-from tensortide.placements.search import SearchResult
 from tensortide.plans import save_plan
 from tensortide.progress import UNWATCHED, Search
 from tensortide.request import Arg, Opt, Request, Rule, exclusive, options
-from tensortide.shown import Shown
-from tensortide.studies.placement.placed_net import PlacedNet
+from tensortide.studies.placement.outcome import Placed
 from tensortide.studies.placement.placed_workload import PlacedWorkload, workload_problem
 from tensortide.studies.placement.request import ClusterRequest, NetRequest, SearchRequest
 from tensortide.studies.placement.result import ResultRequest
 from tensortide.studies.placement.steps import AUTO, StepRequest
-from tensortide.studies.ranks import workload_of
 from tensortide.studies.scale.captured import samples_of
-from tensortide.targets.opening import settings_of
 from tensortide.targets.requests import TARGET
 from tensortide.write import write_file
 
 if TYPE_CHECKING:
     from tensortide.run.placed.placed_run import MeasuredPlacement
+    from tensortide.run.placed.seeded import SeededWorkload
 
 _AS_IT_IS = "a Plan is played as it is, without a search"
 _NET = "a network of layers (a JSON file)"
@@ -81,82 +78,46 @@ class PlaceRequest(Request):
     )
 
 
-@dataclass(repr=False)
-class Placed(Shown):
-    """A placed target. Of a captured step: the batch if it has inputs, and the ``shards`` that were found for ``--shard
-    auto``.
+@dataclass(eq=False, repr=False)
+class StepPlacement(Placed):
+    """A captured step as it was placed (``found``).
 
-    ``wrote``: files; ``notes``: what of it its device map cannot say; ``measured``: a run of it; ``failed``: what could
-    not be exported or run after all.
+    ``samples``: the batch, if it has inputs; ``shards``: those found for ``--shard auto``; ``notes``: what its device
+    map cannot say; ``workload``: the steps to run, if any, and ``measured`` their run.
     """
 
     SECTION = "placed_step"
+    TABLE, PICTURES = "units", ("timeline", "memory", "measured")
 
-    asked: PlaceRequest
-    found: PlacedNet | PlacedStep | PlacedWorkload
+    target: str
+    found: PlacedStep
     samples: int | None = None
     shards: AutoSharded | None = None
-    wrote: list[Path] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
+    workload: SeededWorkload | None = None
     measured: MeasuredPlacement | None = None
-    failed: list[TensortideError] = field(default_factory=list)
-
-    @property
-    def is_net(self) -> bool:
-        """True of a network of layers."""
-        return isinstance(self.found, PlacedNet)
-
-    @property
-    def is_workload(self) -> bool:
-        """True of a workload of dnn-partitioning."""
-        return isinstance(self.found, PlacedWorkload)
 
     @property
     def fits(self) -> bool:
-        """True if the placement fits the memory of every device."""
-        return self.found.run.fits if isinstance(self.found, PlacedNet) else self.found.fits
-
-    @property
-    def search(self) -> SearchResult | None:
-        """The result of the search; None of a Plan that was played."""
-        return self.found.search if isinstance(self.found, PlacedStep) else self.found.found
-
-    @property
-    def status(self) -> ExitStatus:
-        """FAILS if it does not fit and none does, or if a run differs; UNDECIDED if another one may fit."""
-        if self.fits:
-            return ExitStatus.HOLDS if self.measured is None or self.measured.verified else ExitStatus.FAILS
-        return ExitStatus.FAILS if self.search is None or self.search.none_fits else ExitStatus.UNDECIDED
+        return self.found.fits
 
     @property
     def runs(self) -> bool:
-        """True if it is to run."""
-        return self.fits and self.asked.result.run is not None
+        return self.fits and self.workload is not None
 
     def run(self) -> None:
-        """Run it, if that was asked for and it fits; what fails, first of all on a rank, is in ``failed``."""
-        target, steps = self.asked.target, self.asked.result.run
-        if isinstance(self.found, PlacedStep) and steps is not None and self.fits:
-            from tensortide.run.placed.placed_run import RunnableStep, run_placed
-            from tensortide.run.placed.seeded import SeededWorkload
+        if self.workload is not None and self.fits:
+            from tensortide.run.placed.placed_run import run_placed
 
             try:
-                settings = settings_of(workload_of(target), self.asked.step.capture)
-                self.measured = run_placed(SeededWorkload(target, settings, steps), RunnableStep.of(self.found))
+                self.measured = run_placed(self.workload, self.found)
             except TensortideError as error:
                 self.failed.append(error)
 
-    def raise_errors(self) -> None:
-        """Raise OutputError if the file to resume from could not be written, and what is in ``failed``: several errors
-        become one, a line each."""
-        if self.search is not None and self.search.unsaved:
-            raise OutputError(
-                f"{self.search.unsaved}\nThe search ended as shown; it resumes from what was written before."
-            )
-        if len(self.failed) > 1:
-            raise TensortideError("\n".join(map(str, self.failed)))
-        for error in self.failed:
-            raise error
+    @property
+    def status(self) -> ExitStatus:
+        """That of any placement; FAILS of a run that differs, too."""
+        return super().status if self.measured is None or self.measured.verified else ExitStatus.FAILS
 
 
 def answer(
@@ -200,21 +161,21 @@ def place_and_run(asked: PlaceRequest) -> Placed:
 
 def _workload(asked: PlaceRequest, search: Search) -> Placed:
     problem = workload_problem(Path(asked.target), asked.cluster, asked.net, asked.step, asked.result)
-    found = PlacedWorkload(problem, asked.search.kind, asked.search.found(problem, search))
-    wrote = asked.search.wrote(found.found)
+    found = PlacedWorkload(problem, asked.search.kind, search=asked.search.found(problem, search))
     if asked.out is not None:
-        wrote.insert(0, write_file(asked.out, split_text(problem.workload, found.nodes)))
-    return Placed(asked, found, wrote=wrote)
+        found.wrote.append(write_file(asked.out, split_text(problem.workload, found.nodes)))
+    found.wrote += asked.search.wrote(found.search)
+    return found
 
 
 def _net(asked: PlaceRequest, search: Search, check: Callable[[int], None]) -> Placed:
     subject = asked.net.subject(Path(asked.target), asked.cluster)
     check(len(subject.net.order))
     found = subject.placed(asked.search.kind, asked.search.found(subject.problem, search))
-    wrote = asked.search.wrote(found.found)
     if asked.out is not None:
-        wrote.insert(0, write_assignment(asked.out, subject.net, found.placement, subject.cluster))
-    return Placed(asked, found, wrote=wrote)
+        found.wrote.append(write_assignment(asked.out, subject.net, found.placement, subject.cluster))
+    found.wrote += asked.search.wrote(found.search)
+    return found
 
 
 def _step(asked: PlaceRequest, search: Search, check: Callable[[int], None]) -> Placed:
@@ -233,7 +194,10 @@ def _step(asked: PlaceRequest, search: Search, check: Callable[[int], None]) -> 
     wrote = [] if asked.out is None else [save_plan(found.plan, asked.out)]
     exported, notes, failed = result.exported(found)
     wrote += [*asked.search.wrote(found.search), *exported]
-    return Placed(asked, found, _samples(graph), shards, wrote, notes, failed=failed)
+    workload = result.workload(asked.target, asked.step.capture)
+    step = StepPlacement(asked.target, found, _samples(graph), shards, notes, workload, search=found.search)
+    step.wrote, step.failed = wrote, failed
+    return step
 
 
 def _samples(graph: Graph) -> int | None:

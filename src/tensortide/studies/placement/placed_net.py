@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Annotated
 
 import numpy as np
@@ -17,6 +17,7 @@ from tensortide.placements.problem import Problem
 from tensortide.placements.search import Search, SearchResult
 from tensortide.placements.search.groups import grouped
 from tensortide.shown import Show
+from tensortide.studies.placement.outcome import Placed
 
 
 @dataclass(frozen=True)
@@ -63,21 +64,28 @@ class NetSubject:
 
     def placed(self, by: Search, found: SearchResult) -> PlacedNet:
         """The result of a search ``by``, which has ``found`` a placement of the problem."""
-        return PlacedNet(self, by, found, self.run(self.problem.on_devices(found.placement)), _single(self))
+        run = self.run(self.problem.on_devices(found.placement))
+        return PlacedNet(self, by, run, _single(self), search=found)
 
 
-@dataclass(frozen=True)
-class PlacedNet:
+@dataclass(eq=False, repr=False)
+class PlacedNet(Placed):
     """The best placement that a search found.
 
-    ``run`` is its simulation, ``single`` that of the best single device that fits, None if none does.
+    ``simulated`` is its simulation, ``single`` that of the best single device that fits, None if none does.
     """
+
+    SECTION, TABLE = "placement", "runs"
 
     subject: NetSubject
     algorithm: Search
-    found: SearchResult
-    run: Simulation
+    simulated: Simulation
     single: Simulation | None
+    search: SearchResult = field(kw_only=True)
+
+    @property
+    def fits(self) -> bool:
+        return self.simulated.fits
 
     @property
     def single_ns(self) -> Annotated[int | None, Show("Best single device")]:
@@ -88,12 +96,12 @@ class PlacedNet:
     def gap_share(self) -> float | None:
         """The share by which the time may exceed the optimum; None where nothing fits: the bound is then one of scores,
         with the penalty of over-use."""
-        return self.found.gap_share if self.run.fits else None
+        return self.search.gap_share if self.fits else None
 
     @functools.cached_property
     def placement(self) -> tuple[OnDevices, ...]:
         """The device of each layer in topological order, or the devices that share it."""
-        return self.subject.problem.on_devices(self.found.placement)
+        return self.subject.problem.on_devices(self.search.placement)
 
     @property
     def shared(self) -> Annotated[int, Show("Layers that devices share")]:

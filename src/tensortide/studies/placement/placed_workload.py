@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated
 
@@ -15,6 +15,7 @@ from tensortide.placements.partitions.workload import is_workload, read_workload
 from tensortide.placements.search import Search, SearchResult
 from tensortide.request import Request
 from tensortide.shown import Show
+from tensortide.studies.placement.outcome import Placed
 
 NS = 1e6
 
@@ -43,24 +44,26 @@ class DeviceLoad:
     capacity_bytes: Annotated[float | None, Show("of")]
 
 
-@dataclass(frozen=True)
-class PlacedWorkload:
+@dataclass(eq=False, repr=False)
+class PlacedWorkload(Placed):
     """The best split that a search found."""
+
+    SECTION, TABLE = "placed_workload", "devices"
 
     problem: PartitionProblem
     algorithm: Search
-    found: SearchResult
+    search: SearchResult = field(kw_only=True)
 
     @property
     def nodes(self) -> tuple[int, ...]:
         """The device of each node, in the order of the file."""
-        return self.problem.on_devices(self.found.placement)
+        return self.problem.on_devices(self.search.placement)
 
     @functools.cached_property
     def devices(self) -> tuple[DeviceLoad, ...]:
         """The load and memory of each device."""
         workload, nodes = self.problem.workload, self.nodes
-        loads, sizes = self.problem.loads(np.array(self.found.placement, np.int64))
+        loads, sizes = self.problem.loads(np.array(self.search.placement, np.int64))
         return tuple(
             DeviceLoad(
                 f"cpu{number}" if number < workload.cpus else f"accelerator{number - workload.cpus}",
@@ -80,9 +83,9 @@ class PlacedWorkload:
     @property
     def single_ns(self) -> Annotated[float | None, Show("On one device")]:
         """The time on the best single device that fits."""
-        return None if self.found.single_ms is None else self.found.single_ms * NS
+        return None if self.search.single_ms is None else self.search.single_ms * NS
 
     @property
     def fits(self) -> Annotated[bool, Show("Fits")]:
         """True if no accelerator is over its memory."""
-        return not self.found.over_bytes
+        return not self.search.over_bytes

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, ClassVar
+from typing import TYPE_CHECKING, Annotated, ClassVar
 
 import msgspec
 
@@ -29,7 +29,11 @@ from tensortide.request import Opt, Request
 from tensortide.studies.placement.request import ClusterRequest
 from tensortide.studies.placement.steps import StepCapture, captured
 from tensortide.studies.ranks import refuse_predicted, workload_of
+from tensortide.targets.opening import settings_of
 from tensortide.write import write_file
+
+if TYPE_CHECKING:
+    from tensortide.run.placed.seeded import SeededWorkload
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,6 +79,14 @@ class ResultRequest(Request):
         refuse_predicted(elsewhere, "--run takes the step that the CPU of this machine runs")
         with fused_adam():
             return cluster, captured(target, replace(asked, device="cpu"), cluster, say)
+
+    def workload(self, target: str, asked: StepCapture) -> SeededWorkload | None:
+        """The steps to run, if any."""
+        if self.run is None:
+            return None
+        from tensortide.run.placed.seeded import SeededWorkload
+
+        return SeededWorkload(target, settings_of(workload_of(target), asked), self.run)
 
     def loaded(self) -> Plan | None:
         """The Plan to play, if one is given. Raises PlanFileError if it cannot be read."""

@@ -15,7 +15,7 @@ from tensortide.plans.model import Plan
 from tensortide.plans.planned import Planned
 from tensortide.plans.remat.schedule import Recording
 from tensortide.plans.under_budget.search import EFFORT, Stopped, Watch
-from tensortide.replays.g10 import G10Outcome, Machine, Trace, Traffic, outcomes
+from tensortide.replays.g10 import G10Machine, G10Outcome, Trace, Traffic, outcomes
 from tensortide.replays.g10.overlap import overlap_ns
 from tensortide.search_limit import SearchLimit
 from tensortide.studies.planning.planning import plan
@@ -37,7 +37,7 @@ class Compared(msgspec.Struct, frozen=True):
     """Policies and, as ``OURS``, our plan on ``machine``. ``planned`` is that plan, found for the ``links`` of a way to
     use the wire, ``way``; None if none was found, and ``excluded`` if it is proved that there is none."""
 
-    machine: Machine
+    machine: G10Machine
     outcomes: tuple[G10Outcome, ...]
     planned: Planned | None
     way: str = ""
@@ -57,7 +57,7 @@ class Compared(msgspec.Struct, frozen=True):
 def compare_policies(
     recording: Recording,
     trace: Trace,
-    machine: Machine,
+    machine: G10Machine,
     names: Sequence[str],
     *,
     device: str = "",
@@ -119,7 +119,7 @@ def _known(best: tuple[Planned, str, tuple[Link, ...]] | None) -> dict[str, Plan
 
 
 def _outcome(
-    trace: Trace, machine: Machine, name: str, compat: bool, watch: Watch | None, limit: SearchLimit
+    trace: Trace, machine: G10Machine, name: str, compat: bool, watch: Watch | None, limit: SearchLimit
 ) -> G10Outcome:
     """The outcome of a policy; none once ``watch`` has ended the search, or at the end of ``limit``."""
 

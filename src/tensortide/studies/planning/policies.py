@@ -9,7 +9,7 @@ import msgspec
 
 from tensortide.errors import RequestError
 from tensortide.importers.door import File, resolve
-from tensortide.importers.g10.profile import Profile, profile_of
+from tensortide.importers.g10.results import Profile, profile_of
 from tensortide.plans.remat.schedule import Recording
 from tensortide.replays.g10.machine import AUTHORS, machine_of, trace_of
 from tensortide.studies.planning.g10_comparison import Compared, compare_policies

@@ -94,6 +94,7 @@ def _recorded_order(search: Search, problem: Problem) -> None:
     if not search.starts:
         search.repair_at_random(np.arange(len(problem.recording.graph)))
     search.take_known(chain.from_iterable(maker(problem) for maker in MAKERS.values()))
+    search.repair_by_exchange(np.arange(len(problem.recording.graph)))
     search.prune()
     search.improve(min(problem.effort, SMALL_EFFORT))
     if isinstance(search.proof, IdleCover) and not search.is_proved:

@@ -6,7 +6,7 @@ import functools
 from fractions import Fraction
 
 from tensortide.compiled import IS_COMPILED
-from tensortide.replays.g10 import Machine, outcomes, trace_of
+from tensortide.replays.g10 import G10Machine, outcomes, trace_of
 from tensortide.studies.planning.problem import Problem
 from tensortide.studies.planning.recomputation import without_links
 from tensortide.studies.planning.with_links import with_links
@@ -42,4 +42,4 @@ def warm_up_policies() -> None:
         return
     warm_up(moves=True)
     step = linear_network(_LAYERS)
-    outcomes(trace_of(step.graph, step.durations_ns), Machine(), ("g10",))
+    outcomes(trace_of(step.graph, step.durations_ns), G10Machine(), ("g10",))

@@ -11,19 +11,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-import numpy as np
-
-from tensortide.plans.model import Compute, Plan
+from tensortide.plans.model import Plan
 from tensortide.plans.proofs import Proof
 from tensortide.plans.transfers.bound import waits
-from tensortide.plans.transfers.decoder import Made
 from tensortide.plans.transfers.exact import OPS_PER_UNIT, improve, is_solvable
-from tensortide.plans.transfers.mixing import OPS_PER_TURN
+from tensortide.plans.transfers.mixing import OPS_PER_TURN, Mixed
 from tensortide.plans.transfers.search import Moved, Transfers
 from tensortide.plans.transfers.windows import windows
 from tensortide.plans.under_budget.bound import EachOnce
 from tensortide.plans.under_budget.search import SMALL_EFFORT
-from tensortide.plans.under_budget.tables import Ints
 from tensortide.studies.planning.g10_moves import policies_choices
 from tensortide.studies.planning.problem import BOUND_WORK, Problem
 
@@ -31,8 +27,6 @@ MIXING = 0.6
 """Share of the limit that is left for recomputation in place of moves."""
 MIGRATION, POLISH = 0.4, 0.6
 """Shares of the effort for choosing what moves: in the order of the ops, and in the best plan."""
-OPS_PER_FIT = 70
-"""Fitting a sequence takes about as long as playing it so many times."""
 MOST_WAITS = 500
 """Longest step whose bound is looked for op by op."""
 _BOUND = 0.3
@@ -46,7 +40,7 @@ class Way:
     problem: Problem
     search: Transfers
     name: str
-    starts: list[tuple[Made, Ints]] = field(default_factory=list)
+    starts: list[Mixed] = field(default_factory=list)
     proof: Proof = field(default_factory=EachOnce)
 
     @property
@@ -90,9 +84,7 @@ class Way:
             planned = policies_choices(problem, search.look) if problem.order == "recorded" else ()
             search.sequence(order, self._steps(MIGRATION), source, planned)
             return
-        found = search.fit(order, source)
-        if not found[0].short_bytes:
-            self.starts.append(found)
+        self.starts.append(search.fit(order, source))
 
     def _steps(self, share: float) -> int:
         """Steps of choosing in a share of the effort, each of which takes about as long as playing the ops."""
@@ -114,13 +106,13 @@ class Way:
                 self.search.bound_ns, self.proof = bound_ns, found
 
     def improve(self) -> None:
-        """Recompute in place of moves; ruin and fit; choose what moves in the best plan anew; solve a small step."""
+        """Recompute in place of moves, and the other way round; choose what moves in the best plan anew; solve a small
+        step."""
         search, problem = self.search, self.problem
         if search.done():
             return
         if problem.recompute:
             self._mix()
-            self._refit()
         search.polish(self._steps(POLISH))
         improve(
             search,
@@ -130,25 +122,15 @@ class Way:
         )
 
     def _mix(self) -> None:
-        """Recompute some of what moves, and the other way round; small steps are left to the solver."""
+        """Recompute some of what moves, and the other way round, in the best plan and in the fastest of the starts."""
         problem, whole = self.problem, self.search.limit
-        if not is_solvable(problem.instance):
-            self.search.limit = whole.part(MIXING)
-            self.search.mix(int(problem.effort * 10**6 / (OPS_PER_TURN * len(problem.instance.ops))), "search")
-            self.search.limit = whole
-
-    def _refit(self) -> None:
-        """Recompute and move in the best plan, ruin and fit the fastest that comes of that."""
-        search, problem = self.search, self.problem
-        if search.best is not None:
-            again = np.array([step.op for step in search.best.steps if isinstance(step, Compute)], np.int64)
-            found = search.fit(again.tolist(), search.best.source)
-            if not found[0].short_bytes:
-                self.starts.append(found)
+        most = SMALL_EFFORT if is_solvable(problem.instance) else problem.effort
+        turns = int(most * 10**6 / (OPS_PER_TURN * max(1, len(problem.instance.ops))))
+        self.search.limit = whole.part(MIXING)
+        self.search.mix(turns, "search")
+        self.search.limit = whole
         if self.starts:
-            most = SMALL_EFFORT if is_solvable(problem.instance) else problem.effort
-            start = min(self.starts, key=lambda start: start[0].time_ns)
-            search.improve(start, int(most * 10**6 / (OPS_PER_FIT * len(problem.instance.ops))), "search")
+            self.search.mix(turns, "search", min(self.starts, key=lambda start: start.made.time_ns))
 
 
 def ways_of(problem: Problem, watch: Callable[[int | None, int], bool]) -> list[Way]:

@@ -9,12 +9,13 @@ from typing import Annotated, NamedTuple, Protocol
 import msgspec
 
 from tensortide.parallelism.closed import Configuration, Transformer, predict_step
-from tensortide.parallelism.closed.columns import Step
+from tensortide.parallelism.closed.columns import Columns, Step
 from tensortide.parallelism.closed.configuration import objections
 from tensortide.parallelism.closed.constants import shipped
 from tensortide.parallelism.closed.formula import between_ns, stage_ns, transfer_ns
 from tensortide.parallelism.closed.memory import memory_of_ranks
 from tensortide.parallelism.closed.predict import StepPrediction, known_columns
+from tensortide.parallelism.degrees import AXES
 from tensortide.parallelism.pipelines import Run, RunKind, StageTime, play
 from tensortide.shown import Show
 from tensortide.studies.scale.timeline import step_timeline, with_shown_micro_batches
@@ -26,7 +27,7 @@ from tensortide.timing.rates import matrix_tflops
 _MEASURED = "Steps with this layer were measured: it takes {:.2f} times what the closed form says, which is corrected."
 _LAYERS = ("compute", "tensor", "host", "context", "expert")
 """Parts of the closed form that the layers of a rank take in both passes."""
-_COMMUNICATION = ("tensor", "context", "expert", "transfer", "data")
+_COMMUNICATION = (*(axis.name for axis in AXES if axis.exchanged), "transfer", "data")
 
 
 class PipelineRank(msgspec.Struct, frozen=True):
@@ -107,7 +108,11 @@ class ClosedForm:
         self.name = f"transformer of {shape.parameters / 1e9:.3g} B parameters"
 
     def objections(self, one: Configuration, devices: int) -> list[str]:
-        return list(objections(one, self.shape, devices))
+        unknown = [axis.name for axis in AXES if axis.name not in Columns._fields and getattr(one, axis.name) > 1]
+        return [
+            *(f"{name}: the closed form has no term for it" for name in unknown),
+            *objections(one, self.shape, devices),
+        ]
 
     def kv_groups(self, one: Configuration) -> Sequence[int]:
         size = one.tensor // math.gcd(self.shape.kv, one.tensor)

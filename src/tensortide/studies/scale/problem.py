@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
@@ -12,7 +13,7 @@ from msgspec.structs import replace
 
 from tensortide.errors import DegreesError
 from tensortide.parallelism.closed.configuration import Configuration
-from tensortide.parallelism.degrees import zero_objections
+from tensortide.parallelism.degrees import AXES, zero_objections
 from tensortide.parallelism.pipelines import SCHEDULES
 from tensortide.parallelism.pipelines.schedules import with_chunks
 from tensortide.request import Opt, Request
@@ -21,6 +22,10 @@ from tensortide.timing.collectives import Nodes
 MICRO_BATCHES, FEW = (1, 2, 4, 8, 16), (1, 2, 4)
 """Micro-batches that are tried: so many samples, and so many parts of the batch of a replica."""
 MOST_CHUNKS = 8
+DIVIDED = ("data", "tensor", "pipeline")
+"""Degrees that are searched unless they are given."""
+BESIDE = tuple(axis.name for axis in AXES if axis.has_ranks and axis.name not in DIVIDED)
+"""Degrees with devices of their own that are 1 unless they are given, or searched."""
 Searched: TypeAlias = int | Literal["search"]
 """A degree that is 1 unless it is given or searched."""
 
@@ -79,12 +84,14 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
     price_per_hour: float | None = None
 
     def __post_init__(self) -> None:
-        base, degrees, context = self.base, self.degrees, known(self.degrees.context)
+        base, degrees = self.base, self.degrees
         wrong = [*zero_objections(base.zero, base.zero_group, base.zero_group or 1, known(degrees.expert))]
         if degrees.chunks is not None:
             wrong += SCHEDULES[base.schedule].chunk_faults(degrees.chunks)
-        if not wrong and self.nodes.size % context:
-            wrong.append(f"devices / context = {self.nodes.size}/{context} is no whole number")
+        given = {name: known(getattr(degrees, name)) for name in BESIDE}
+        if not wrong and self.nodes.size % math.prod(given.values()):
+            values = " * ".join(map(str, given.values()))
+            wrong.append(f"devices / {' * '.join(given)} = {self.nodes.size}/{values} is no whole number")
         if wrong:
             raise DegreesError("; ".join(wrong))
 
@@ -97,19 +104,18 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
         Raises DegreesError if the given degrees leave none.
         """
         found = 0
-        for context, data, tensor, pipeline in self._degrees():
-            experts = _choices(self.degrees.expert, data * context)
-            own = product(self._micro_batches(data), self._chunks(layers, pipeline), experts)
+        for degrees in self._degrees():
+            one = replace(self.base, **degrees)
+            data, pipeline = one.data, one.pipeline
+            own = product(
+                self._micro_batches(data), self._chunks(layers, pipeline), _choices(self.degrees.expert, one.replicas)
+            )
             for micro_batch, chunks, expert in own:
                 found += 1
                 schedule = SCHEDULES[self.base.schedule]
                 few = pipeline < schedule.least_ranks and self.degrees.chunks is None
                 one = replace(
-                    self.base,
-                    data=data,
-                    tensor=tensor,
-                    pipeline=pipeline,
-                    context=context,
+                    one,
                     expert=expert,
                     micro_batch=micro_batch,
                     chunks=chunks,
@@ -119,17 +125,22 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
                 groups = (0, *kv_groups(one)) if shared is None else (shared,)
                 yield from (replace(one, kv_group=size) for size in groups)
         if not found:
-            raise DegreesError(self._why_none(self.nodes.size // known(self.degrees.context)))
+            raise DegreesError(
+                self._why_none(self.nodes.size // math.prod(known(getattr(self.degrees, name)) for name in BESIDE))
+            )
 
-    def _degrees(self) -> Iterator[tuple[int, int, int, int]]:
+    def _degrees(self) -> Iterator[dict[str, int]]:
         asked = self.degrees.data, self.degrees.tensor, self.degrees.pipeline
-        for context in _choices(self.degrees.context, self.nodes.size):
-            inner = self.nodes.size // context
+        for beside in product(*(_choices(getattr(self.degrees, name), self.nodes.size) for name in BESIDE)):
+            inner, left = divmod(self.nodes.size, math.prod(beside))
+            if left:
+                continue
             for tensor, pipeline in product(divisors(inner), repeat=2):
                 data, rest = divmod(inner, tensor * pipeline)
                 given = zip(asked, (data, tensor, pipeline), strict=True)
                 if not rest and all(degree in (None, one) for degree, one in given):
-                    yield context, data, tensor, pipeline
+                    own = {"data": data, "tensor": tensor, "pipeline": pipeline}
+                    yield own | dict(zip(BESIDE, beside, strict=True))
 
     def _micro_batches(self, data: int) -> Sequence[int]:
         if self.degrees.micro_batch is not None:
@@ -148,7 +159,7 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True):
         return [chunks for chunks in divisors(max(1, layers // pipeline)) if least <= chunks <= most] or [least]
 
     def _why_none(self, devices: int) -> str:
-        names = ("data", "tensor", "pipeline")
+        names = DIVIDED
         given = {name: degree for name in names if (degree := getattr(self.degrees, name)) is not None}
         text = " * ".join(given)
         value = " * ".join(map(str, given.values()))

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from msgspec import structs
 
-from tensortide.dtypes import dtype_named, tagged
+from tensortide.dtypes import dtype_named, is_float, tagged
 from tensortide.errors import DegreesError, RequestError
 from tensortide.executors.request import WorkerRequest
 from tensortide.graph import unrolled
@@ -41,6 +41,14 @@ _KINDS: dict[str, Recompute] = {"none": "none", "selective": "selective", "full"
 _CAPTURED = (
     "a captured step has the dtypes of its tensors, so capture it under torch.autocast, or with parameters of that type"
 )
+
+
+def _trained_dtype(text: str) -> str:
+    """The name of a dtype in which products have gradients. Raises RequestError for another one."""
+    name = dtype_named(text)
+    if not is_float(name):
+        raise RequestError(f"a training step has no products of {name}: gradients take a dtype with fractions, as bf16")
+    return name
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -140,7 +148,7 @@ class ScaleRequest(Request):
         str | None,
         Opt(
             f"Type of the products, with --model: {', '.join(tagged('short'))}, nvfp4, ... (default: {DTYPE}).",
-            read=dtype_named,
+            read=_trained_dtype,
             value="TYPE",
             group="A transformer in place of a target",
         ),
@@ -275,5 +283,11 @@ def _captured(asked: ScaleRequest, problem: Problem, say: Say) -> Captured:
     plan = asked.strategy.plan
     capture = replace(asked.capture, machines=(one_of(asked.machine),))
     graph = unrolled(graph_of(asked.target, capture, say))
+    if (ranks := max(map(len, graph.meta.groups.values()), default=1)) > 1:  # no configuration could run
+        raise DegreesError(
+            f"{graph.meta.workload} was captured as one of {ranks} ranks; scale divides the step of one process, with "
+            "the batch of all devices. Leave the launcher out (-- python train.py --its arguments), or launch one "
+            "process (-- torchrun --nproc_per_node=1 train.py)"
+        )
     batch, tokens = samples_of(graph), tokens_of(graph)
     return Captured(graph, problem.nodes.device, batch=batch, tokens=tokens, resolver=resolver, plan=plan)

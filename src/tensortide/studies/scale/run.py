@@ -8,6 +8,7 @@ from msgspec.structs import replace
 
 from tensortide.errors import RequestError
 from tensortide.parallelism import Degrees
+from tensortide.parallelism.degrees import DEGREES
 from tensortide.parallelism.pipelines import SCHEDULES
 from tensortide.studies.ranks import refuse_predicted, workload_of
 from tensortide.targets.opening import settings_of
@@ -15,6 +16,10 @@ from tensortide.targets.opening import settings_of
 if TYPE_CHECKING:
     from tensortide.studies.scale.request import ScaleRequest
     from tensortide.studies.scale.study import Scale
+
+
+_RUN = ("data", "pipeline")
+"""Degrees in which a step runs on this machine."""
 
 
 def check_runnable(asked: ScaleRequest) -> None:
@@ -28,10 +33,8 @@ def check_runnable(asked: ScaleRequest) -> None:
     if asked.batch is not None:
         raise RequestError("--run takes the batch of the target: leave --batch out, and --set it")
     given = {
-        "--tensor": degrees.tensor not in (None, 1),
+        **{f"--{name}": getattr(degrees, name) not in (None, 1) for name in DEGREES if name not in _RUN},
         "--kv-group": degrees.kv_group not in (None, 0),
-        "--context": degrees.context != 1,
-        "--expert": degrees.expert != 1,
         "--zero": bool(strategy.zero),
         "--recompute": strategy.recompute not in (None, "none"),
         f"--schedule {strategy.schedule}": SCHEDULES[strategy.schedule].has_chunks,

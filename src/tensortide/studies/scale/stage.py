@@ -13,6 +13,7 @@ from tensortide.graph.model import Graph, OpView, Phase, Role
 from tensortide.parallelism import Degrees, Ranks
 from tensortide.parallelism.accumulation import gradient_bytes, resident_bytes
 from tensortide.parallelism.closed.configuration import Configuration
+from tensortide.parallelism.degrees import AXES
 from tensortide.parallelism.ranks import joins_stages
 from tensortide.parallelism.tensor_groups import ACROSS as BETWEEN
 from tensortide.parallelism.tensor_groups import WITHIN
@@ -28,7 +29,7 @@ from tensortide.timing.collectives.constants import CONTENTION
 from tensortide.timing.estimate import Known, estimate
 from tensortide.timing.estimates import UNKNOWN, Estimate
 
-INSIDE = {name: name for name in ("tensor", "context", "expert")} | dict.fromkeys((WITHIN, BETWEEN), "tensor")
+INSIDE = {axis.name: axis.name for axis in AXES if axis.exchanged} | dict.fromkeys((WITHIN, BETWEEN), "tensor")
 """Groups that communicate within both passes, and the part of the time that is theirs."""
 DATA = ("data", "expert_data", "zero", "zero_data")
 """Groups of ranks with the same parameters."""
@@ -193,7 +194,7 @@ def transfers_ns(
     update: bool = False,
 ) -> float:
     """Nanoseconds of the transfers to stage ``target`` in a pass, or of all in the ``update``."""
-    inner = one.data * one.context * one.tensor
+    inner = one.stage_ranks()
     found = 0.0
     for each in ranks.transfers:
         phase = (
@@ -246,7 +247,7 @@ def _layouts(degrees: Degrees, per: int, tied: tuple[int, ...] = ()) -> dict[str
     """One group of each dimension for every way in which groups lie on nodes of ``per`` devices: the step waits for
     the slowest. Stages that fill whole nodes, or lie within one, all lie alike. ``tied``: stages with tied gradients,
     chunks of a rank among them."""
-    inner = degrees.replicas * degrees.tensor
+    inner = degrees.stage_ranks()
     stages = 1 if inner % per == 0 or per % inner == 0 else degrees.pipeline
     every = {
         name: [tuple(stage * inner + rank for rank in ranks) for stage in range(stages) for ranks in first]

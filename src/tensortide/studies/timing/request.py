@@ -14,7 +14,7 @@ from tensortide.importers.door import File, resolve
 from tensortide.importers.imported import Imported
 from tensortide.progress import Say, silent
 from tensortide.recorder import resolver
-from tensortide.recorder.script import Script
+from tensortide.recorder.script_command import Script
 from tensortide.request import Arg, Opt, Request, exclusive, needs
 from tensortide.shown import Shown
 from tensortide.targets.durations import captured_for, predicted_on, predicted_steps, timed, with_durations

@@ -9,7 +9,7 @@ from __future__ import annotations
 from tensortide.timing.paleo.hybrid import HybridTime, hybrid
 from tensortide.timing.paleo.layers import LAYER_TYPES, Layer
 from tensortide.timing.paleo.nets import Net, read
-from tensortide.timing.paleo.presets import DEVICES, NETWORKS, PLATFORMS, Platform
+from tensortide.timing.paleo.presets import DEVICES, NETWORKS, PLATFORMS, PaleoPlatform
 from tensortide.timing.paleo.scaling import EXCHANGES, Scaling, ScalingRow, scaling
 from tensortide.timing.paleo.step import LayerTime, PartTime, StepTime, step
 
@@ -23,8 +23,8 @@ __all__ = [
     "Layer",
     "LayerTime",
     "Net",
+    "PaleoPlatform",
     "PartTime",
-    "Platform",
     "Scaling",
     "ScalingRow",
     "StepTime",

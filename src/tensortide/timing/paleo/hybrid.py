@@ -17,7 +17,7 @@ from tensortide.timing.links import Link
 from tensortide.timing.paleo.layers import Layer
 from tensortide.timing.paleo.nets import Net
 from tensortide.timing.paleo.parts import BYTES
-from tensortide.timing.paleo.presets import PaleoDevice, Platform, find_device, find_network, find_platform
+from tensortide.timing.paleo.presets import PaleoDevice, PaleoPlatform, find_device, find_network, find_platform
 from tensortide.timing.paleo.scaling import EXCHANGES, NETWORK, send_time
 from tensortide.timing.paleo.step import DEVICE, PLATFORM, layer_time, update_time
 
@@ -49,7 +49,7 @@ def hybrid(
     network: str | Link = NETWORK,
     *,
     batch: int | None = None,
-    platform: str | Platform = PLATFORM,
+    platform: str | PaleoPlatform = PLATFORM,
 ) -> HybridTime:
     """One step of ``net`` on as many workers as its ``ModelParallel`` blocks have splits.
 
@@ -98,7 +98,7 @@ def _pipelined(net: Net, layers: tuple[Layer, ...], workers: int, network: Link)
 
 
 def _slowest_fetch(
-    net: Net, layer: Layer, workers: int, device: PaleoDevice, network: Link, platform: Platform
+    net: Net, layer: Layer, workers: int, device: PaleoDevice, network: Link, platform: PaleoPlatform
 ) -> float:
     """Milliseconds in which the worker that waits longest has its inputs of ``layer``, in one direction."""
 

@@ -28,7 +28,7 @@ class PaleoDevice(NamedTuple):
     clock_mhz: float
 
 
-class Platform(NamedTuple):
+class PaleoPlatform(NamedTuple):
     """Shares of the peaks that a framework reaches: of computation (and memory), and of the network."""
 
     name: str
@@ -80,10 +80,10 @@ NETWORKS = {
 PLATFORMS = {
     found.name: found
     for found in (
-        Platform("ideal", 1.0, 1.0, "the peaks themselves"),
-        Platform("caffe", 0.21, 0.56, _PALEO),
-        Platform("mxnet", 0.49, 0.72, _PALEO),
-        Platform("tensorflow", 0.62, 0.72, _PALEO),
+        PaleoPlatform("ideal", 1.0, 1.0, "the peaks themselves"),
+        PaleoPlatform("caffe", 0.21, 0.56, _PALEO),
+        PaleoPlatform("mxnet", 0.49, 0.72, _PALEO),
+        PaleoPlatform("tensorflow", 0.62, 0.72, _PALEO),
     )
 }
 """Paleo's fitted platform factors by the name of the framework."""
@@ -120,7 +120,7 @@ def find_network(named: str | Link) -> Link:
     return _find(named, NETWORKS, "network") if isinstance(named, str) else named
 
 
-def find_platform(named: str | Platform) -> Platform:
+def find_platform(named: str | PaleoPlatform) -> PaleoPlatform:
     """The platform called ``named``; one of your own as it is. Raises TensortideError as ``find_device``, and for a
     share that is not above zero."""
     found = _find(named, PLATFORMS, "platform") if isinstance(named, str) else named

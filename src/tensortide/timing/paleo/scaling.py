@@ -15,7 +15,7 @@ from tensortide.timing.catalogue import Device
 from tensortide.timing.links import Link
 from tensortide.timing.paleo.nets import Net
 from tensortide.timing.paleo.parts import BYTES
-from tensortide.timing.paleo.presets import Platform, find_network, find_platform
+from tensortide.timing.paleo.presets import PaleoPlatform, find_network, find_platform
 from tensortide.timing.paleo.step import DEVICE, PLATFORM, step
 from tensortide.units import whole
 
@@ -81,7 +81,7 @@ def scaling(
     workers: Iterable[int] = WORKERS,
     batch: int | None = None,
     mode: Mode = "weak",
-    platform: str | Platform = PLATFORM,
+    platform: str | PaleoPlatform = PLATFORM,
     overlap: bool = False,
 ) -> Scaling:
     """Training steps of ``net`` on growing numbers of like workers, each with a share of the batch.
@@ -116,6 +116,6 @@ def scaling(
     return Scaling(mode, tuple(row(count) for count in workers), row(1))
 
 
-def send_time(nbytes: float, network: Link, platform: Platform) -> float:
+def send_time(nbytes: float, network: Link, platform: PaleoPlatform) -> float:
     """Milliseconds of ``nbytes`` over one link, at the platform's share of its bandwidth (in units of 1e9)."""
     return nbytes / float(network.bytes_per_s) * 1000 / platform.network

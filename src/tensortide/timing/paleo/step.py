@@ -9,7 +9,7 @@ from tensortide.timing.catalogue import Device
 from tensortide.timing.paleo.layers import Layer
 from tensortide.timing.paleo.nets import Net
 from tensortide.timing.paleo.parts import BYTES, Work, parts
-from tensortide.timing.paleo.presets import PLATFORMS, PaleoDevice, Platform, find_device, find_platform
+from tensortide.timing.paleo.presets import PLATFORMS, PaleoDevice, PaleoPlatform, find_device, find_platform
 
 DEVICE, PLATFORM = "K80", "tensorflow"
 """Paleo's own defaults."""
@@ -58,7 +58,7 @@ def step(
     device: str | Device = DEVICE,
     *,
     batch: int | None = None,
-    platform: str | Platform = PLATFORM,
+    platform: str | PaleoPlatform = PLATFORM,
     overlap: bool = False,
 ) -> StepTime:
     """The time of one training step of ``net`` on one ``device``.
@@ -84,12 +84,12 @@ def step(
     return StepTime(timed, forward, backward, update_time(net.params(), found))
 
 
-def layer_time(layer: Layer, device: PaleoDevice, platform: Platform) -> LayerTime:
+def layer_time(layer: Layer, device: PaleoDevice, platform: PaleoPlatform) -> LayerTime:
     """Milliseconds of the parts of ``layer``."""
     return LayerTime(layer.name, *(part_time(part, device, platform) for part in parts(layer)))
 
 
-def part_time(work: Work, device: PaleoDevice, platform: Platform) -> PartTime:
+def part_time(work: Work, device: PaleoDevice, platform: PaleoPlatform) -> PartTime:
     """Milliseconds of ``work``: its FLOPs at the peak and each tensor at the bandwidth (of 2^30 bytes), both times the
     platform's share; a cycle of the clock at least, unless there is nothing to do."""
     cycle = 1 / device.clock_mhz / 1000

@@ -6,7 +6,7 @@ import math
 
 from tensortide.importers.keras.layers.convolution import window_size
 from tensortide.importers.keras.layers.layer import Shape
-from tensortide.importers.keras.op_shapes.operation import Operation, shape, shape_of
+from tensortide.importers.keras.op_shapes.operation import Operation, reduced_shape, shape, shape_of
 from tensortide.importers.shapes import (
     PLAIN,
     ShapeError,
@@ -24,28 +24,17 @@ from tensortide.importers.shapes import (
 # --- element by element --------------------------------------------------------------------------------
 
 shape(
-    "Abs Absolute Add Angle Arccos Arccosh Arcsin Arcsinh Arctan Arctan2 Arctanh BitwiseAnd BitwiseInvert "
-    "BitwiseLeftShift BitwiseNot BitwiseOr BitwiseRightShift BitwiseXor Cast Cbrt Ceil Celu Conj Conjugate Copy Cos "
-    "Cosh Deg2rad Divide DivideNoNan Elu Equal Erf Erfc Erfinv Exp Exp2 Expm1 Fabs Floor FloorDivide Fmax Fmin Fmod "
-    "Gcd Gelu Greater GreaterEqual HardShrink HardSigmoid HardSilu HardTanh Heaviside Hypot I0 Imag Isclose Isfinite "
-    "Isinf Isnan Isneginf Isposinf Isreal Lcm Ldexp LeakyRelu LeftShift Less LessEqual Log Log10 Log1p Log2 LogSigmoid "
-    "Logaddexp Logaddexp2 LogicalAnd LogicalNot LogicalOr LogicalXor Maximum Minimum Mod Multiply NanToNum Negative "
-    "Nextafter NotEqual Polar Power Rad2deg Real Reciprocal Relu Relu6 RightShift Round Rsqrt SaturateCast Selu "
-    "Sigmoid Sign Signbit Silu Sin Sinc Sinh SoftShrink Softplus Softsign SparsePlus SparseSigmoid Sqrt Square "
-    "Squareplus StopGradient Subtract Tan Tanh TanhShrink Threshold TrueDivide Trunc Where"
-)(lambda call: broadcast(PLAIN, *(shape_of(value) for value in call.arguments if value is not None)))
-
-shape(
-    "AffineTransform Argpartition BatchNorm BinaryCrossentropy Cholesky CholeskyInverse Clip ConvertToTensor "
-    "Digitize DotProductAttention ElasticTransform EmptyLike Flip Fliplr Flipud FullLike GaussianBlur HSVToRGB "
-    "Inv IsIn LayerNorm LogSoftmax Normalize OnesLike PerspectiveTransform RGBToHSV RMSNorm Roll ScatterUpdate "
-    "SliceUpdate Softmax Sparsemax Tril Triu ZerosLike"
+    "AffineTransform Argpartition BatchNorm BinaryCrossentropy Cast Cholesky CholeskyInverse ConvertToTensor Copy "
+    "Digitize DotProductAttention ElasticTransform EmptyLike Flip Fliplr Flipud FullLike GaussianBlur HSVToRGB Imag "
+    "Inv IsIn Normalize OnesLike PerspectiveTransform RGBToHSV Real Roll ScatterUpdate SliceUpdate Sparsemax "
+    "StopGradient Tril Triu ZerosLike"
 )(lambda call: call.x)  # fmt: skip
 
 shape("Argsort Cumprod Cumsum Nancumprod Nancumsum Sort")(
     lambda call: (math.prod(call.x),) if call.config["axis"] is None else call.x
 )
 shape("InTopK")(lambda call: call.x)
+shape("UnravelIndex")(lambda call: [call.x] * len(call.config["shape"]))
 shape("SparseCategoricalCrossentropy")(lambda call: call.shape(1)[:-1])
 shape("Vander")(lambda call: (*call.x, call.x[0] if call.config["N"] is None else call.config["N"]))
 shape("Slogdet")(lambda call: [call.x[:-2]] * 2)
@@ -58,16 +47,8 @@ shape("RGBToGrayscale")(lambda call: replaced(call.x, axis_of(-3 if _first(call)
 
 # --- reductions ----------------------------------------------------------------------------------------
 
-
-def _reduced(call: Operation, name: str = "axis") -> Shape:
-    return reduced(call.x, call.axes(len(call.x), name), *(1,) * bool(call.config.get("keepdims")))
-
-
-shape(
-    "All Amax Amin Any Argmax Argmin Average CountNonzero Logsumexp Max Mean Median Min Nanargmax Nanargmin Nanmax "
-    "Nanmean Nanmedian Nanmin Nanprod Nanstd Nansum Nanvar Norm Prod Ptp Std Sum Trapezoid Var"
-)(_reduced)
-shape("Moments")(lambda call: [_reduced(call, "axes")] * 2)
+shape("Average Median Nanmedian Trapezoid")(reduced_shape)
+shape("Moments")(lambda call: [reduced_shape(call, "axes")] * 2)
 shape("CategoricalCrossentropy Logdet Det")(lambda call: call.x[: -1 if call.kind[0] == "C" else -2])
 shape("TopK")(lambda call: [(*call.x[:-1], call.config["k"])] * 2)
 
@@ -75,7 +56,7 @@ shape("TopK")(lambda call: [(*call.x[:-1], call.config["k"])] * 2)
 @shape("Nanpercentile Nanquantile Percentile Quantile")
 def quantile(call: Operation) -> Shape:
     """A row of results for each share."""
-    return call.shape(1) + _reduced(call)
+    return call.shape(1) + reduced_shape(call)
 
 
 @shape("SegmentMax SegmentMin SegmentProd SegmentReduction SegmentSum")

@@ -8,11 +8,7 @@ from typing import Any, TypeAlias
 
 from tensortide.graph.handles import Handle
 from tensortide.importers.keras.layers.layer import Shape
-from tensortide.importers.shapes import (
-    ShapeError,
-    Table,
-    axis_of,
-)
+from tensortide.importers.shapes import PLAIN, ShapeError, Table, axis_of, of_family, reduced, said
 
 MOST_RESULTS = 10_000
 """Results of one call of a layer, at most."""
@@ -77,7 +73,7 @@ shape = SHAPES.rows
 
 def shapes_of(call: Operation) -> list[Shape] | None:
     """Return the shapes of the results of an operation; None where its description and arguments do not tell."""
-    function = SHAPES.get(call.kind)
+    function = SHAPES.get(call.kind) or _of_family(call)
     if function is None:
         return None
     try:
@@ -101,7 +97,23 @@ def dtype_of(call: Operation, index: int) -> str:
         return "int32"
     tensors = [one for value in call.arguments for one in (value if isinstance(value, list) else [value])]
     found = {one.dtype for one in tensors if isinstance(one, Handle) and "float" in one.dtype}
-    return found.pop() if len(found) == 1 and call.kind in SHAPES else ""
+    return found.pop() if len(found) == 1 and (call.kind in SHAPES or _of_family(call)) else ""
+
+
+def _of_family(call: Operation) -> Function | None:
+    """Return the shape function that the family of an operation has; None where more decides."""
+    name = f"keras.ops_{call.kind}"
+    if said(name) == "reduced":
+        return reduced_shape
+    combine = of_family(name)
+    if combine is None:
+        return None
+    return lambda call: combine(PLAIN, (shape_of(value) for value in call.arguments if value is not None))
+
+
+def reduced_shape(call: Operation, name: str = "axis") -> Shape:
+    """Return the shape of the first argument without axes, or with 1 for each of them."""
+    return reduced(call.x, call.axes(len(call.x), name), *(1,) * bool(call.config.get("keepdims")))
 
 
 def shape_of(value: Any) -> Shape:

@@ -5,9 +5,22 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tensortide.cost.access import Bytes, size
-from tensortide.cost.families import convolution, einsum, fill, free, move, placed, pool, reduction, segment
+from tensortide.cost.families import (
+    convolution,
+    einsum,
+    fill,
+    free,
+    move,
+    placed,
+    pool,
+    reduction,
+    segment,
+    softmax_gradient,
+    update,
+)
 from tensortide.cost.families.attention import Problem, backward
 from tensortide.cost.families.products import product
+from tensortide.cost.families.reductions import normalization_gradients
 from tensortide.cost.kinds import Weights, rows_work
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import Cost
@@ -72,15 +85,8 @@ derived.rows({
     "ConvTransposeGradX": convolution("IO*", kernel="W", of="out", bias="", transposed=True),
     "ConvTransposeGradW": convolution("IO*", kernel="out", of="X", bias="", transposed=True),
     "EinsumGrad": einsum(),
+    "SoftmaxGrad LogSoftmaxGrad": softmax_gradient(axis="axis"),
 })  # fmt: skip
-
-
-@derived("SoftmaxGrad LogSoftmaxGrad", "R (4n - 1)", family="softmax")
-def softmax(op: OpCall) -> Cost:
-    """Gradient of softmax."""
-    x = op.inputs[0]
-    n = x.shape[op.arg("axis", -1)] if x.shape else 1
-    return rows_work(op, 4 * x.numel - x.numel // max(1, n))
 
 
 @derived(
@@ -101,13 +107,9 @@ def softmax(op: OpCall) -> Cost:
 def norm(op: OpCall) -> Cost:
     """Gradients of a normalization, as wanted."""
     x = op.inputs[0]
-    of_input, of_scale, of_bias = op.arg("wanted")
-    affine = op.arg("affine", 1)
     each = 6 if op.base.startswith("RMS") else 9
-    flops = (each + (0 if op.base.startswith("Batch") else op.arg("scaled", 1))) * x.numel if of_input else 0
-    flops += 2 * x.numel - affine if of_scale else 0
-    flops += x.numel - affine if of_bias else 0
-    return Cost(elementwise_flops=max(0, flops))
+    each += 0 if op.base.startswith("Batch") else op.arg("scaled", 1)
+    return normalization_gradients(each, x.numel, op.arg("affine", 1), op.arg("wanted"))
 
 
 @derived("LossGrad", "4n per row", family="loss")
@@ -193,14 +195,10 @@ def _stepped(op: OpCall) -> Bytes:
     return Bytes(size(op.inputs), size(op.mutated))
 
 
-for _name, _step in OPTIMIZERS.items():
-
-    def _work(op: OpCall, step: Step = _step) -> Cost:
-        """One step per element of the parameter."""
-        count = op.tensor("parameter").numel
-        cost = Cost(elementwise_flops=step.flops * count, transcendentals=step.transcendentals * count)
-        return cost + Cost(exact=False, reason="factored second moment, per element") if step.factored else cost
-
-    derived(
-        f"{_name}_step", f"{_step.flops} per element", f"One step: {_step.text}.", bytes=_stepped, family="optimizer"
-    )(_work)
+derived.rows({
+    f"{name}_step": update(
+        step.flops, step.transcendentals, step.text, of="parameter", bytes=_stepped,
+        reason="factored second moment, per element" * step.factored,
+    )
+    for name, step in OPTIMIZERS.items()
+})  # fmt: skip

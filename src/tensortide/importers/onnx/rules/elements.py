@@ -37,7 +37,8 @@ onnx.rows({
     "Sum": combined(),
     "Min Max": combined("comparison"),
     "Mean": combined(divided=True),
-    "HannWindow HammingWindow BlackmanWindow": Weights(3, 1),
+    "HannWindow HammingWindow": Weights(4, 1),
+    "BlackmanWindow": Weights(10, 2),
     "*RotaryEmbedding": Weights(3),
     # a difference, a scaling by the scale's reciprocal, rounding, two bounds
     "*QuantizeLinear": Weights(5, 1, 3),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tensortide.cost.access import interface
+from tensortide.cost.access import interface, reads
 from tensortide.cost.families import (
     fill,
     free,
@@ -25,9 +25,10 @@ onnx.rows({
     "Reshape Squeeze Unsqueeze Flatten Identity Shape Size Dropout Constant If Loop Scan SequenceConstruct "
     "SequenceEmpty SequenceInsert SequenceErase SequenceAt SequenceLength Optional OptionalGetElement "
     "OptionalHasElement": free(),
-    "Transpose Concat Split SplitToSequence ConcatFromSequence Expand Tile Cast CastLike BitCast DepthToSpace "
+    "Transpose Concat Split SplitToSequence ConcatFromSequence Expand Tile Cast BitCast DepthToSpace "
     "SpaceToDepth ReverseSequence CenterCropPad *Trilu Compress Loop.stack Scan.stack Loop.grown StringConcat "
     "StringNormalizer StringSplit RegexFullMatch ImageDecoder TensorScatter": move(),
+    "CastLike": move(bytes=reads("input")),
     "Slice": part(),
     "Pad MaxUnpool": placed(),
     "OneHot": placed(meaning="Zeros with a one for every index."),

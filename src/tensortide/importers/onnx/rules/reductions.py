@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import math
 
+from tensortide.cost.access import Bytes, size, written
 from tensortide.cost.families import (
     channelwise,
     decomposition,
     elementwise,
+    folded,
     local_response,
     normalization,
     pool,
@@ -18,7 +20,7 @@ from tensortide.cost.families import (
 )
 from tensortide.cost.families.products import CONVENTION, transform
 from tensortide.cost.families.reductions import along
-from tensortide.cost.kinds import COMPARISON, Weights, elements, rows_work
+from tensortide.cost.kinds import COMPARISON, Weights, elements
 from tensortide.cost.opcall import OpCall
 from tensortide.cost.record import Cost
 from tensortide.importers.onnx.rules.moves import onnx
@@ -46,6 +48,7 @@ onnx.rows({
     "MaxPool": pool("max", "kernel_shape"),
     "AveragePool": pool("mean", "kernel_shape"),
     "LpPool": pool("norm", "kernel_shape"),
+    "Col2Im": folded("convolution"),
     "LRN": local_response(size="size", fixed=5),
     "CumSum": running(axis="axis_"),
     "CumProd": running("multiplication", axis="axis_"),
@@ -70,8 +73,16 @@ def lp_norm(op: OpCall) -> Cost:
     return Cost(elementwise_flops=count * 3 * n, transcendentals=count * (n + 1))
 
 
+def _picked(op: OpCall) -> Bytes:
+    """One of the scores of each label is read."""
+    return Bytes(op.inputs[1].numel * op.inputs[0].itemsize + size(op.inputs[1:]), written(op))
+
+
 @onnx("SoftmaxCrossEntropyLoss", "R (5n - 1) of log-softmax + N of the loss", family="loss")
-@onnx("NegativeLogLikelihoodLoss", "N", "The negative logarithms of the labels' probabilities.", family="loss")
+@onnx(
+    "NegativeLogLikelihoodLoss", "N", "The negative logarithms of the labels' probabilities.", family="loss",
+    bytes=_picked,
+)  # fmt: skip
 def loss(op: OpCall) -> Cost:
     """Cross entropy of scores and labels."""
     x, picked = op.inputs[0], op.inputs[1].numel
@@ -124,12 +135,6 @@ def sampled(op: OpCall) -> Cost:
     per = {"nearest": 1, "cubic": 4, "bicubic": 4}.get(op.arg("mode", "linear"), 2)
     taps = per ** (len(op.inputs[0].shape) - 2)
     return elements(op, op.out.numel, Weights(4 * taps - 1))
-
-
-@onnx("Col2Im", "input elements - output elements adds (not below 0)", family="convolution")
-def columns(op: OpCall) -> Cost:
-    """Blocks added into an image."""
-    return rows_work(op, max(0, op.inputs[0].numel - op.out.numel))
 
 
 @onnx("DFT", "ceil(5 n log2 n) per complex transform; half for a real one", family="fourier")

@@ -12,8 +12,8 @@ from tensortide.importers.shapes import PLAIN, broadcast, layout, reduced
 DOMAIN = "com.microsoft"
 
 for _name in (
-    *("Gelu", "LayerNormalization", "RotaryEmbedding", "QuantizeLinear", "DequantizeLinear", "MatMulInteger", "Range"),
-    *("ConvTranspose", "QLinearConv", "GridSample", "Unique", "Trilu"),
+    *("LayerNormalization", "RotaryEmbedding", "QuantizeLinear", "DequantizeLinear", "MatMulInteger", "Range"),
+    *("ConvTranspose", "QLinearConv", "GridSample", "Unique", "Trilu", "SwiGLU"),
 ):
     SHAPES[f"{DOMAIN}::{_name}"] = SHAPES[_name]
 for _name, _standard in (("FusedConv", "Conv"), ("FusedGemm", "Gemm"), ("DynamicQuantizeLSTM", "LSTM")):
@@ -114,4 +114,4 @@ shape("GemmFastGelu", DOMAIN)(lambda call: call.like(matmul(call)))
 shape("FusedMatMul TransposeMatMul", DOMAIN)(lambda call: call.like(transposed_matmul(call)))
 shape("MatMulIntegerToFloat DynamicQuantizeMatMul", DOMAIN)(lambda call: Spec(matmul(call), "float32"))
 shape("QLinearAdd QLinearMul", DOMAIN)(lambda call: call.like(broadcast(PLAIN, call.x(0).shape, call.x(3).shape)))
-shape("QLinearSigmoid QLinearLeakyRelu QLinearSoftmax GroupNorm", DOMAIN)(lambda call: call.like())
+shape("QLinearSigmoid QLinearLeakyRelu", DOMAIN)(lambda call: call.like())

@@ -5,40 +5,39 @@ from __future__ import annotations
 from typing import Any
 
 from tensortide.importers.onnx.contents import BINARY, array, cast, mapped
+from tensortide.importers.onnx.names import op_name
 from tensortide.importers.onnx.read import Stored
 from tensortide.importers.onnx.shapes.base import Call, count, shape
+from tensortide.importers.onnx.shapes.reductions import reduction
 from tensortide.importers.onnx.value import FEW, Spec
-from tensortide.importers.shapes import PLAIN, ShapeError, broadcast, replaced
+from tensortide.importers.shapes import PLAIN, ShapeError, of_family, replaced, said
 
-UNARY = (
-    "Abs Acos Acosh Asin Asinh Atan Atanh BitwiseNot Ceil Celu Clip Cos Cosh Elu Erf Exp Floor Gelu HardSigmoid "
-    "HardSwish Hardmax LeakyRelu Log LogSoftmax LpNormalization LRN MeanVarianceNormalization Mish Neg Reciprocal Relu "
-    "Round Selu Shrink Sigmoid Sign Sin Sinh Softmax Softplus Softsign Sqrt Swish Tan Tanh ThresholdedRelu CumSum "
-    "CumProd ReverseSequence Trilu Bernoulli RandomNormalLike RandomUniformLike Not"
-)
-BROADCAST = "Add Sub Mul Div Mod Pow Min Max Sum Mean PRelu BitShift BitwiseAnd BitwiseOr BitwiseXor"
-COMPARING = "Equal Less LessOrEqual Greater GreaterOrEqual And Or Xor"
+COMPARING = ("Equal", "Less", "LessOrEqual", "Greater", "GreaterOrEqual", "And", "Or", "Xor")
+ARITY = {**dict.fromkeys(COMPARING, 2), "Where": 3, "Clip": 1}
+"""Inputs that make the shape of ops that take so many; of others all do."""
 
 
-ARITY = {**dict.fromkeys(COMPARING.split(), 2), "Where": 3}
-"""Inputs of ops that take so many; others take any number."""
+def of_elements(call: Call) -> Spec | None:
+    """Describe the output of an op whose family says how its shape follows from its inputs; comparisons are booleans.
+    None for any other op."""
+    name = op_name(call.node)
+    if said(name) == "reduced":
+        return reduction(call)
+    combine = of_family(name)
+    if combine is None:
+        return None
+    kind = call.node.type
+    places = range(ARITY.get(kind, len(call.inputs) or 1))
+    values = [call.x(i) for i in places if i < 1 or kind in BINARY or call.given(i) is not None]
+    contents = mapped(BINARY[kind], *(value.contents for value in values)) if kind in BINARY else None
+    dtype = "bool" if kind in COMPARING else call.dtype("dtype", call.x(kind == "Where").dtype)
+    return Spec(combine(PLAIN, [value.shape for value in values]), dtype, contents)
 
 
-@shape(UNARY)
+@shape("Hardmax LpNormalization ReverseSequence Trilu Bernoulli RandomNormalLike RandomUniformLike")
 def same(call: Call) -> Spec:
     """One output like the first input."""
-    contents = mapped(BINARY[call.node.type], call.x().contents) if call.node.type in BINARY else None
-    return call.like(contents=contents, dtype=call.dtype("dtype", call.x().dtype))
-
-
-@shape(f"{BROADCAST} {COMPARING} Where")
-def broadcasting(call: Call) -> Spec:
-    """The inputs broadcast together; comparisons are booleans."""
-    kind = call.node.type
-    values = [call.x(i) for i in range(ARITY.get(kind, len(call.inputs)))]
-    contents = mapped(BINARY[kind], *(value.contents for value in values)) if kind in BINARY else None
-    dtype = "bool" if kind in COMPARING.split() else call.x(kind == "Where").dtype
-    return Spec(broadcast(PLAIN, *(value.shape for value in values)), dtype, contents)
+    return call.like(dtype=call.dtype("dtype", call.x().dtype))
 
 
 @shape("Cast CastLike")

@@ -7,12 +7,7 @@ from tensortide.importers.onnx.shapes.base import Call, shape
 from tensortide.importers.onnx.value import Spec, Value
 from tensortide.importers.shapes import PLAIN, ShapeError, concatenated, inserted, reduced, replaced
 
-REDUCTIONS = (
-    "ReduceL1 ReduceL2 ReduceLogSum ReduceLogSumExp ReduceMax ReduceMean ReduceMin ReduceProd ReduceSum ReduceSumSquare"
-)
 
-
-@shape(REDUCTIONS)
 def reduction(call: Call) -> Spec:
     """Reduced over axes, which stay as 1 unless told otherwise."""
     x, axes = call.x(), call.integers(1, "axes")
@@ -178,7 +173,6 @@ def element(call: Call) -> Spec:
     return Spec(items=found.items) if found.items is not None else Spec(found.shape, found.dtype, found.contents)
 
 
-shape("InstanceNormalization GroupNormalization RMSNormalization")(lambda call: call.like())
 shape("SequenceConstruct")(lambda call: Spec(items=tuple(call.x(i) for i in range(len(call.inputs)))))
 shape("SequenceEmpty")(lambda call: Spec(items=()))
 shape("SequenceLength")(lambda call: Spec((), "int64", scalar(len(_items(call)))))

@@ -8,7 +8,7 @@ from dataclasses import replace
 from itertools import starmap
 
 from tensortide.expr import Expr, constant, maximum, minimum, total
-from tensortide.importers.shapes import ShapeError, broadcast, reduced, replaced
+from tensortide.importers.shapes import ShapeError, broadcast, of_family, reduced, replaced, said
 from tensortide.importers.tensorflow.shapes.op import (
     MOST_VALUES,
     ONE,
@@ -20,30 +20,21 @@ from tensortide.importers.tensorflow.shapes.op import (
     vector,
 )
 
-__all__: list[str] = []
-
-
-_UNARY: dict[str, Callable[[Expr], Expr]] = {
-    "Neg": operator.neg,
-    "Square": lambda v: v * v,
-    "ZerosLike": lambda v: constant(0),
-    "OnesLike": lambda v: ONE,
-}
+__all__ = ["of_elements"]
 
 
 @shape_of(
-    "Abs Acos Acosh Asin Asinh Atan Atanh BesselI0e BesselI1e Ceil Conj Cos Cosh Digamma Elu Erf Erfc Exp Expm1 Floor "
-    "Inv Invert IsFinite IsInf IsNan LeakyRelu Lgamma Log Log1p LogicalNot Neg Reciprocal Relu Relu6 Rint Round Rsqrt "
-    "Selu Sigmoid Sign Sin Sinh Softmax LogSoftmax Softplus Softsign Sqrt Square Tan Tanh ZerosLike OnesLike "
-    "CheckNumerics ClipByValue Cumsum Cumprod Bitcast LRN MatrixBandPart MatrixInverse ReverseV2 Roll "
-    "QuantizeAndDequantizeV2 FakeQuantWithMinMaxVars FakeQuantWithMinMaxArgs Bucketize Erfinv Ndtri RandomShuffle "
-    "EluGrad MaxPoolGrad MaxPool3DGrad TensorScatterUpdate TensorScatterAdd TensorScatterSub"
+    "BesselI0e BesselI1e Bitcast Bucketize CheckNumerics Dequantize EluGrad MatrixBandPart MatrixInverse MaxPoolGrad "
+    "MaxPool3DGrad OnesLike QuantizeAndDequantizeV2 QuantizeAndDequantizeV3 QuantizeAndDequantizeV4 RandomShuffle "
+    "ReverseV2 Roll TensorScatterUpdate TensorScatterAdd TensorScatterSub ZerosLike FFT FFT2D FFT3D IFFT IFFT2D "
+    "IFFT3D Real Imag Cholesky StatelessShuffle CumulativeLogsumexp"
 )
 def like_first(op: Op) -> Result:
     """The shape of the first input."""
-    values, unary = op.inputs[0].values, _UNARY.get(op.type)
-    computed = None if values is None or unary is None else tuple(map(unary, values))
-    return Tensor(op.shape(0), computed, op.handle if op.type == "ZerosLike" else -1)
+    filled = {"ZerosLike": constant(0), "OnesLike": ONE}.get(op.type)
+    values = op.inputs[0].values
+    made = None if values is None or filled is None else (filled,) * len(values)
+    return Tensor(op.shape(0), made, op.handle if op.type == "ZerosLike" else -1)
 
 
 @shape_of(
@@ -59,6 +50,8 @@ def alike(op: Op) -> Result:
         op.same(op.shape(0), known[0][: len(op.shape(0))])
     return Tensor(known[0], handle=op.handle) if known else Tensor()
 
+
+_UNARY: dict[str, Callable[[Expr], Expr]] = {"Neg": operator.neg, "Square": lambda v: v * v}
 
 _BINARY: dict[str, Callable[[Expr, Expr], Expr]] = {
     **dict.fromkeys(["Add", "AddV2"], operator.add),
@@ -78,6 +71,23 @@ _COMPARED: dict[str, Callable[[int, int], bool]] = {
     "Greater": operator.gt,
     "GreaterEqual": operator.ge,
 }
+
+
+def of_elements(op: Op) -> Result:
+    """The shape that follows from those of the inputs, as the family of an op says, and its values; nothing for an op
+    of no such family."""
+    name = f"tf.{op.type}"
+    if said(name) == "reduced":
+        return reduction(op)
+    combine = of_family(name)
+    if combine is None:
+        return []
+    computed = op.type in _BINARY or op.type in _COMPARED
+    shape = combine(op.sizes, (op.shape(i) for i in range(max(len(op.inputs), 1 + computed))))
+    values = op.inputs[0].values
+    if op.type in _UNARY:
+        return Tensor(shape, None if values is None else tuple(map(_UNARY[op.type], values)))
+    return Tensor(shape, _binary_values(op) if computed else None)
 
 
 def _binary_values(op: Op) -> tuple[Expr, ...] | None:
@@ -133,7 +143,7 @@ _REDUCED: dict[str, Callable[[Sequence[Expr]], Expr]] = {
 }
 
 
-@shape_of("Sum Mean Max Min Prod All Any EuclideanNorm")
+@shape_of("EuclideanNorm")
 def reduction(op: Op) -> Result:
     shape = op.shape(0)
     keep = op.attribute("keep_dims", False)
@@ -154,13 +164,7 @@ shape_of(
 )(lambda op: replace(op.inputs[0], shape=op.shape(0)))
 shape_of("ArgMax ArgMin")(lambda op: replaced(op.shape(0), op.axis(op.numbers(1)[0], len(op.shape(0)))))
 shape_of("IdentityN")(lambda op: op.inputs)
-shape_of(
-    "Add AddV2 Sub Mul Div RealDiv FloorDiv TruncateDiv FloorMod Mod TruncateMod Maximum Minimum Pow "
-    "SquaredDifference MulNoNan DivNoNan Xdivy Xlogy Xlog1py Atan2 Complex Zeta Equal NotEqual Less LessEqual "
-    "Greater GreaterEqual LogicalAnd LogicalOr ApproximateEqual BitwiseAnd BitwiseOr BitwiseXor LeftShift RightShift "
-    "Igamma Igammac Polygamma NextAfter"
-)(lambda op: Tensor(broadcast(op.sizes, op.shape(0), op.shape(1)), _binary_values(op)))
-shape_of("SelectV2")(lambda op: broadcast(op.sizes, *map(op.shape, range(3))))
+shape_of("Complex")(lambda op: broadcast(op.sizes, op.shape(0), op.shape(1)))
 shape_of("BroadcastArgs")(lambda op: vector(broadcast(op.sizes, op.values(0), op.values(1))))
 shape_of(
     "L2Loss LoopCond IsVariableInitialized VarIsInitializedOp QueueSizeV2 QueueSize ScalarSummary HistogramSummary "

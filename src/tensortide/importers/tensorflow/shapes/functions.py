@@ -41,11 +41,6 @@ shape_of("StatelessRandomUniformIntV2 StatelessRandomUniformFullIntV2 StatelessT
 )
 shape_of("ResizeBilinearGrad")(lambda op: op.shape(1))
 shape_of("ResizeNearestNeighborGrad")(lambda op: (op.shape(0)[0], *op.values(1), op.shape(0)[-1]))
-shape_of(
-    "FFT FFT2D FFT3D IFFT IFFT2D IFFT3D Real Imag ComplexAbs Angle Cholesky StatelessShuffle Dequantize "
-    "FakeQuantWithMinMaxVarsPerChannel QuantizeAndDequantizeV3 QuantizeAndDequantizeV4 "
-    "CumulativeLogsumexp"
-)(lambda op: op.shape(0))
 shape_of("QuantizeV2")(lambda op: [Tensor(op.shape(0)), Tensor(()), Tensor(())])
 shape_of("FakeQuantWithMinMaxVarsGradient")(lambda op: [Tensor(op.shape(0)), Tensor(()), Tensor(())])
 shape_of("SearchSorted LowerBound UpperBound MatrixTriangularSolve")(lambda op: op.shape(1))

@@ -11,6 +11,7 @@ from tensortide.importers.tensorflow.optypes import EXITS
 from tensortide.importers.tensorflow.program import MetaGraphError, Ref, Shape, stated_shapes
 from tensortide.importers.tensorflow.reading.link import Linked
 from tensortide.importers.tensorflow.shapes import TABLE
+from tensortide.importers.tensorflow.shapes.elementwise import of_elements
 from tensortide.importers.tensorflow.shapes.op import Op, State, Tensor, Unknown
 from tensortide.importers.tensorflow.sizes.loops import WRITES, Counters
 from tensortide.importers.tensorflow.sizes.unify import Origin, Sizes
@@ -135,7 +136,7 @@ class Propagation:
     def _inferred(self, i: int) -> list[Tensor]:
         op = self._op(i)
         try:
-            found = TABLE[op.type](op) if op.type in TABLE else []
+            found = TABLE.get(op.type, of_elements)(op)
         except Unknown:
             self.unknown.add(i)
             found = Tensor()

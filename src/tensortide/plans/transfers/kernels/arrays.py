@@ -22,14 +22,13 @@ HERE = -1
 class Links(NamedTuple):
     """Links by number: ``out_ns[link, storage]`` and ``back_ns`` of a transfer, ``capacity`` of the tier in bytes.
 
-    Per storage: ``persistent``; ``kept``: on the device after the step; ``movable``: it has bytes, and is not pinned.
+    Per storage: ``persistent``; ``movable``: it has bytes, and is not pinned.
     """
 
     out_ns: Ints
     back_ns: Ints
     capacity: Ints
     persistent: Ints
-    kept: Ints
     movable: Ints
 
 
@@ -59,7 +58,6 @@ def links_of(instance: Instance) -> Links:
         back,
         np.fromiter(limits, np.int64),
         np.array([x.persistent for x in instance.storages], np.int64),
-        np.array([x.kept for x in instance.storages], np.int64),
         np.array([x.nbytes > 0 and not x.pinned for x in instance.storages], np.int64),
     )
 

@@ -9,8 +9,7 @@ import numpy as np
 from tensortide.compiled import compiled, entry_making_arrays, making_arrays
 from tensortide.plans.instance import BEFORE
 from tensortide.plans.transfers.kernels.arrays import HERE, UNLIMITED, Links
-from tensortide.plans.transfers.kernels.greedy import last_of
-from tensortide.plans.transfers.kernels.idles import Idles
+from tensortide.plans.transfers.kernels.idles import Idles, last_of
 from tensortide.plans.transfers.kernels.placed import play
 from tensortide.plans.transfers.kernels.placing import NEVER, NO, SHORT, Line, begin, levels
 from tensortide.plans.under_budget.moves import chance

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tensortide.compiled import compiled, entry_making_arrays
+from tensortide.compiled import compiled, entry_making_arrays, making_arrays
 from tensortide.plans.instance import BEFORE
 from tensortide.plans.transfers.kernels.arrays import Links
 from tensortide.plans.under_budget.tables import NONE, Ints, Tables
@@ -91,6 +91,15 @@ def idles(t: Tables, links: Links, sequence: Ints) -> Idles:
         v.level[place] += held
     n = w.found[0]
     return Idles(rows[0, :n], rows[1, :n], rows[2, :n], rows[3, :n], rows[4, :n], rows[5, :n], rows[6, :n], v.level)
+
+
+@making_arrays
+def last_of(v: Idles, storages: int) -> Ints:
+    """For each storage the number of its last idle interval, or -1."""
+    last = np.full(storages, -1, np.int64)
+    for number in range(len(v.storage)):
+        last[v.storage[number]] = number
+    return last
 
 
 @compiled

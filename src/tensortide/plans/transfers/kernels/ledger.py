@@ -1,7 +1,7 @@
-"""Reservations of copy engines and of room on tiers, over the time of a step that gives way where it must; compiled.
+"""Reservations of copy engines and of room on tiers, over the time of a step whose ops wait for nothing; compiled.
 
-The axis has a slot for each place of the sequence; a stall shifts all slots from one place on, and all transfers that
-start in or after them. An *option* is a row of numbers, the columns ``LINK`` to ``STALL``: an idle interval moved.
+The axis has a slot for each place of the sequence. An *option* is a row of numbers, the columns ``LINK`` to ``FREE``:
+an idle interval moved.
 """
 
 from __future__ import annotations
@@ -16,14 +16,11 @@ from tensortide.plans.transfers.kernels.idles import Idles
 from tensortide.plans.under_budget.tables import Ints, Tables
 
 NO = -1
-COLUMNS = 14
-LINK, OUT_START, OUT_NS, BACK_START, BACK_NS, BEGIN, END, BEGIN_2, END_2, SINCE, UNTIL, WAIT_AT, STALL, FREE = range(
-    COLUMNS
-)
+COLUMNS = 12
+LINK, OUT_START, OUT_NS, BACK_START, BACK_NS, BEGIN, END, BEGIN_2, END_2, SINCE, UNTIL, FREE = range(COLUMNS)
 """``LINK``: the number of the link, NO if the interval does not move. ``OUT_*``: the copy, its time NO if the tier has
 these contents already; ``BACK_*``: the fetch, NO if nothing needs it. ``BEGIN`` to ``END``, and the second pair: places
-during which it is away. ``SINCE``, ``UNTIL``: places between which the tier holds it. ``WAIT_AT``: the op that waits
-until it is released, NO if none does; ``STALL``: how much longer the step takes for it."""
+during which it is away. ``SINCE``, ``UNTIL``: places between which the tier holds it. ``FREE``: when it is released."""
 
 
 class Ledger(NamedTuple):
@@ -31,7 +28,7 @@ class Ledger(NamedTuple):
     each place; ``over_ns``: the time of those before a place that are over. ``tier``: bytes per link and place.
 
     Transfers of engine 2 * link (out) and 2 * link + 1 (in), sorted by start, none at the same time as another:
-    ``begin``, ``time``, and of which ``idle`` interval, ``busy`` many. ``chosen``: an option per idle interval.
+    ``begin``, ``time``, ``busy`` many. ``chosen``: an option per idle interval.
     """
 
     starts: Ints
@@ -41,14 +38,13 @@ class Ledger(NamedTuple):
     tier: Ints
     begin: Ints
     time: Ints
-    idle: Ints
     busy: Ints
     chosen: Ints
 
 
 @entry_making_arrays
-def ledger(t: Tables, links: Links, v: Idles, sequence: Ints, budget: int, starts: Ints) -> Ledger:
-    """An empty ledger. ``starts``: the axis; where it is empty, every op starts when the one before it ends."""
+def ledger(t: Tables, links: Links, v: Idles, sequence: Ints, budget: int) -> Ledger:
+    """An empty ledger, in which every op starts when the one before it ends."""
     count, n = len(sequence), len(v.storage)
     engines = 2 * len(links.capacity)
     r = Ledger(
@@ -59,18 +55,12 @@ def ledger(t: Tables, links: Links, v: Idles, sequence: Ints, budget: int, start
         np.zeros((len(links.capacity), count + 1), np.int64),
         np.zeros((engines, n + 1), np.int64),
         np.zeros((engines, n + 1), np.int64),
-        np.zeros((engines, n + 1), np.int64),
         np.zeros(engines, np.int64),
         np.full((n, COLUMNS), NO, np.int64),
     )
     for place in range(count):
         r.ends[place] = r.starts[place] + t.ns[sequence[place]]
         r.starts[place + 1] = r.ends[place]
-    if len(starts):
-        for place in range(count):
-            r.starts[place] = starts[place]
-            r.ends[place] = starts[place] + t.ns[sequence[place]]
-        r.starts[count] = starts[count]
     return r
 
 
@@ -113,13 +103,12 @@ def _left(numbers: Ints, count: int, wanted: int) -> int:
 
 
 @compiled
-def earliest(r: Ledger, engine: int, since: int, time_ns: int, before: int) -> int:
-    """The earliest start from ``since`` on of a transfer of that length; those that start at ``before`` or later, if it
-    is not NO, give way."""
+def earliest(r: Ledger, engine: int, since: int, time_ns: int) -> int:
+    """The earliest start from ``since`` on of a transfer of that length."""
     at, count = since, r.busy[engine]
     begin, time = r.begin[engine], r.time[engine]
     for k in range(max(0, _left(begin, count, since) - 1), count):
-        if (before != NO and begin[k] >= before) or at + time_ns <= begin[k]:
+        if at + time_ns <= begin[k]:
             break
         at = max(at, begin[k] + time[k])
     return at
@@ -139,28 +128,15 @@ def latest(r: Ledger, engine: int, since: int, until: int, time_ns: int) -> int:
 
 
 @compiled
-def reserve(r: Ledger, engine: int, start: int, time_ns: int, idle: int) -> None:
+def reserve(r: Ledger, engine: int, start: int, time_ns: int) -> None:
     """Put a transfer on the engine."""
-    begin, time, of = r.begin[engine], r.time[engine], r.idle[engine]
+    begin, time = r.begin[engine], r.time[engine]
     k = r.busy[engine]
     r.busy[engine] = k + 1
     while k and begin[k - 1] > start:
-        begin[k], time[k], of[k] = begin[k - 1], time[k - 1], of[k - 1]
+        begin[k], time[k] = begin[k - 1], time[k - 1]
         k -= 1
-    begin[k], time[k], of[k] = start, time_ns, idle
-
-
-@compiled
-def cancel(r: Ledger, engine: int, idle: int) -> None:
-    """Take the transfer of an idle interval off the engine."""
-    begin, time, of = r.begin[engine], r.time[engine], r.idle[engine]
-    moved = 0
-    for k in range(r.busy[engine]):
-        if of[k] == idle:
-            moved = 1
-        elif moved:
-            begin[k - 1], time[k - 1], of[k - 1] = begin[k], time[k], of[k]
-    r.busy[engine] -= moved
+    begin[k], time[k] = start, time_ns
 
 
 @compiled
@@ -172,18 +148,3 @@ def has_room(links: Links, r: Ledger, link: int, nbytes: int, first: int, last: 
         if r.tier[link, place] + nbytes > links.capacity[link]:
             return False
     return True
-
-
-@compiled
-def stall(r: Ledger, place: int, by: int) -> None:
-    """Let the op at ``place`` and all that follows start later."""
-    at = r.starts[place]
-    for k in range(place, len(r.starts)):
-        r.starts[k] += by
-    for k in range(place, len(r.ends)):
-        r.ends[k] += by
-    for engine in range(len(r.busy)):
-        column = BACK_START if engine % 2 else OUT_START
-        for k in range(_left(r.begin[engine], r.busy[engine], at), r.busy[engine]):
-            r.begin[engine, k] += by
-            r.chosen[r.idle[engine, k], column] += by

@@ -46,6 +46,16 @@ def placed(
     return time_ns, z.register[SHORT], Tokens(z.kind[:n].copy(), z.which[:n].copy(), z.link[:n].copy(), homes)
 
 
+@entry_making_arrays
+def waits(t: Tables, links: Links, v: Idles, x: Line, choice: Ints, budget: int) -> Ints:
+    """The nanoseconds that each op waits for chosen moves, and that transfers go on after the last op; zeros where the
+    choice does not fit."""
+    z: State = begin(t, links, v, x, choice, budget)
+    if not z.register[SHORT]:
+        play(t, links, v, x, choice, budget, NEVER, z)
+    return z.stall
+
+
 @compiled
 def play(t: Tables, links: Links, v: Idles, x: Line, choice: Ints, budget: int, most_stall: int, z: State) -> int:
     """Place the steps one after the other; returns the time of all. NEVER if they do not fit, or if ops wait for more

@@ -1,0 +1,116 @@
+"""A pretended group answers for its other ranks: objects that they would send, and shapes of pipeline stages."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.distributed as dist
+from torch import nn
+
+from tensortide import capture
+from tensortide.errors import CaptureError
+from tensortide.graph import Graph
+from tensortide.graph.communication import group_of, moves_data, payload_bytes
+from tests.marks import since
+from tests.recorder import collective_program
+
+RANKS, WIDTH, BATCH = 4, 8, 4
+
+
+def step_after(asks: Callable[[], None]) -> Graph:
+    """A captured step whose workload exchanges objects first."""
+
+    def workload() -> Callable[[], Any]:
+        dist.init_process_group("gloo")
+        asks()
+        layer = nn.Linear(WIDTH, WIDTH)
+        return lambda: layer(torch.ones(BATCH, WIDTH)).sum().backward()
+
+    return capture(workload, ranks=RANKS)
+
+
+def exchanges() -> None:
+    gathered: list[Any] = [None] * RANKS
+    dist.all_gather_object(gathered, {"loss": 1})
+    gathered[0]["loss"] = 2
+    assert gathered == [{"loss": 2}] + [{"loss": 1}] * 3
+    told: list[Any] = ["seed", 3]
+    dist.broadcast_object_list(told)
+    assert told == ["seed", 3]
+    here: list[Any] = [None] * RANKS
+    dist.gather_object("mine", here, dst=0)
+    assert here == ["mine"] * RANKS
+    part: list[Any] = [None]
+    dist.scatter_object_list(part, [*"abcd"])
+    assert part == ["a"]
+    dist.send_object_list(["shape", 1], dst=1)
+    back: list[Any] = [None, None]
+    dist.recv_object_list(back, src=1)
+    assert back == ["shape", 1]
+    dist.monitored_barrier()
+
+
+def test_objects_of_other_ranks_are_those_of_this_one() -> None:
+    assert step_after(exchanges).meta.assumptions[:2] == (
+        "rank 0 of 4: collectives move no data",
+        "objects that other ranks send are taken to be those of this one",
+    )
+
+
+@pytest.mark.parametrize("call", ["broadcast_object_list", "recv_object_list"])
+def test_what_only_another_rank_knows_is_an_error_that_names_it(call: str) -> None:
+    with pytest.raises(CaptureError, match=rf"rank 0 of 4 waits for objects of rank 2 \({call}\)"):
+        step_after(lambda: getattr(dist, call)([None], src=2))
+
+
+def test_a_step_that_exchanges_nothing_assumes_nothing_of_other_ranks() -> None:
+    assert len(step_after(lambda: None).meta.assumptions) == 1
+
+
+def piped() -> Callable[[], Any]:
+    """The first of two stages, with four micro-batches."""
+    from torch.distributed.pipelining import PipelineStage, Schedule1F1B
+
+    dist.init_process_group("nccl")
+    place = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    layer = nn.Linear(WIDTH, WIDTH).to(place)
+    optimizer = torch.optim.SGD(layer.parameters())
+    schedule = Schedule1F1B(PipelineStage(layer, 0, 2, place), BATCH, loss_fn=lambda out, target: (out - target).sum())
+    x = torch.randn(BATCH, WIDTH, device=place)
+
+    def step() -> None:
+        schedule.step(x)
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+@since(2, 13, "stages of pipelines agree on their shapes in another way")
+def test_a_stage_of_a_pipeline_sends_activations_and_receives_their_gradients() -> None:
+    graph = capture(piped, ranks=2, device="cuda")
+    moved = [(op.name.split(".")[1].strip("_"), payload_bytes(op)) for op in graph if op.name.startswith("c10d.")]
+    assert moved.count(("send", WIDTH * 4)) == moved.count(("recv", WIDTH * 4)) == BATCH
+    assert any("pipeline stages" in each for each in graph.meta.assumptions)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("name", "ranks"), [("sharded", 2), ("two_dimensions", 4)])
+def test_collectives_are_those_of_a_run_over_gloo(name: str, ranks: int, tmp_path: Path) -> None:
+    arguments = [name, *(str(each) for each in (ranks, tmp_path / "store"))]
+    command = [sys.executable, collective_program.__file__, arguments[0]]
+    running = [
+        subprocess.Popen([*command, str(rank), *arguments[1:]], stdout=subprocess.PIPE, text=True)
+        for rank in range(ranks)
+    ]
+    printed = [each.communicate()[0] for each in running]
+    graph = capture(collective_program.PROGRAMS[name], ranks=ranks)
+    moved = [[op.name, group_of(op), payload_bytes(op)] for op in graph if moves_data(op.name)]
+    assert moved == json.loads(printed[0])
