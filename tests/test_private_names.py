@@ -25,7 +25,10 @@ PYTHONS = {
     *("_PyEval_SetProfile", "_Unpickler", "_setprofileallthreads"),
 }
 """Names of Python's own."""
-ATTRIBUTES = {**torch_compat.ATTRIBUTES, **for_budgets.ATTRIBUTES}
+ATTRIBUTES = {
+    owner: (*torch_compat.ATTRIBUTES.get(owner, ()), *for_budgets.ATTRIBUTES.get(owner, ()))
+    for owner in {**torch_compat.ATTRIBUTES, **for_budgets.ATTRIBUTES}
+}
 LISTED = {name for names in ATTRIBUTES.values() for name in names} | {*for_budgets.OPTIONAL}
 LEAVES = (ast.Constant, ast.expr_context, ast.operator, ast.cmpop, ast.unaryop, ast.boolop)
 ASKING = ("delattr", "getattr", "hasattr", "replaced", "setattr")

@@ -45,9 +45,10 @@ def mlp(batch: int = 8) -> Graph:
     y = b.op("aten.mm", h, w2, out=(n, 10))
     with b.phase("backward"):
         dy = b.op("aten.mse_loss_backward", b.input("one", ()), y, t, 1, out=y)
-        g2 = b.op("aten.mm", h, dy, out=w2, role=Role.GRADIENT)
-        dh = b.op("aten.threshold_backward", b.op("aten.mm", dy, w2, out=h), h, 0, out=h)
-        g1 = b.op("aten.mm", x, dh, out=w1, role=Role.GRADIENT)
+        xt, ht, w2t = (b.op("aten.t", a, out=Out(a.shape[::-1], view_of=a)) for a in (x, h, w2))
+        g2 = b.op("aten.mm", ht, dy, out=w2, role=Role.GRADIENT)
+        dh = b.op("aten.threshold_backward", b.op("aten.mm", dy, w2t, out=h), h, 0, out=h)
+        g1 = b.op("aten.mm", xt, dh, out=w1, role=Role.GRADIENT)
     with b.phase("optimizer"):
         for w, g in ((w1, g1), (w2, g2)):
             b.op("aten.add_", w, g, arguments={"alpha": -0.1})

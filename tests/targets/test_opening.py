@@ -50,6 +50,7 @@ GIVEN: dict[str, Any] = {
     "real": True,
     "first_step": True,
     "assume": ("train.py:4=2",),
+    "rank": 0,
     "compiled": True,
     "step": "2",
     "keep_running": True,

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from tensortide.recorder.surroundings import replaced
-from tensortide.recorder.torch_compat import FakeTensor
+from tensortide.recorder.torch_compat import DisableTorchFunctionSubclass, FakeTensor
 
 _make_subclass: Any = torch.Tensor._make_subclass
 _new_parameter: Any = torch.nn.Parameter.__new__
@@ -38,7 +38,7 @@ def _made(cls: Any, data: torch.Tensor, requires_grad: bool = False, **kwargs: A
 
 
 def _detached(data: torch.Tensor, requires_grad: bool) -> Any:
-    with torch._C.DisableTorchFunctionSubclass():
+    with DisableTorchFunctionSubclass():
         return data.detach().requires_grad_(requires_grad)
 
 

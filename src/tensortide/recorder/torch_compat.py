@@ -60,7 +60,7 @@ try:
     import torch.utils._pytree as pytree
     from torch import _fused_adamw_ as fused_adamw_
     from torch import _fused_sgd_ as fused_sgd_
-    from torch._C import DispatchKey, parse_schema
+    from torch._C import DisableTorchFunctionSubclass, DispatchKey, parse_schema
     from torch._C import _current_autograd_node as current_autograd_node
     from torch._C import _current_graph_task_id as current_graph_task_id
     from torch._C import _dispatch_get_all_op_names as op_names
@@ -111,6 +111,7 @@ __all__ = [
     "BackwardCFunction",
     "DataDependentOutputException",
     "DeviceContext",
+    "DisableTorchFunctionSubclass",
     "DispatchKey",
     "DynamicOutputShapeException",
     "FakeTensor",
@@ -171,12 +172,12 @@ PROFILER_MARKS = (torch.ops.profiler._record_function_enter_new, torch.ops.profi
 
 ATTRIBUTES: dict[Any, tuple[str, ...]] = {
     torch.Tensor: (
-        *("_backward_hooks", "_base", "_cdata", "_indices", "_is_zerotensor", "_make_wrapper_subclass"),
-        "_post_accumulate_grad_hooks",
+        *("_backward_hooks", "_base", "_cdata", "_indices", "_is_zerotensor", "_make_subclass"),
+        *("_make_wrapper_subclass", "_post_accumulate_grad_hooks"),
         *("_typed_storage", "_use_count", "_values", "_version"),
     ),
     torch.autocast: ("_enabled",),
-    torch.UntypedStorage: ("_cdata",),
+    torch.UntypedStorage: ("_cdata", "_new_with_weak_ptr"),
     torch.nn.Module: ("_buffers", "_parameters"),
     torch.library.Library: ("_destroy",),
     torch.ops.aten.mm.default: ("_op", "_op_dk", "_opname", "_overloadname", "_overloadpacket", "_schema"),

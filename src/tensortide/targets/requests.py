@@ -187,8 +187,8 @@ class CaptureRequest(Request):
     patience: Annotated[
         float | None,
         Opt(
-            f"For a script: the seconds in which it may do nothing before its step is recorded (default: "
-            f"{IDLE_S:.0f}), and in which it must end thereafter (default: {PATIENCE_S:.0f}), before it is killed.",
+            f"For a script: the seconds in which it may do nothing before its step is recorded, and in which it must "
+            f"end thereafter, before it is killed (default: {IDLE_S:.0f} and {PATIENCE_S:.0f}).",
             least=0,
             of=("script",),
             value="SECONDS",

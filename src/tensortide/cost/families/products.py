@@ -79,6 +79,8 @@ def contraction(
             if found is None:
                 return None
             sizes = {**found, **sizes}
+            if named and found["k"] != sizes["k"]:
+                return None
         if "n" in sizes and op.out.shape[-1:] != tuple(sizes["n"]):
             return None
         k, count = math.prod(sizes["k"]), op.out.numel
