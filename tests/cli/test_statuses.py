@@ -133,7 +133,7 @@ def test_what_is_unknown_is_no_answer_if_strict(name: str, messages: list[str], 
         ("raise SystemExit(5)", ExitStatus.CANNOT, "ended with exit status 5"),
         ("import os; os.kill(os.getpid(), 9)", ExitStatus.CANNOT, "was ended by SIGKILL"),
         ("print('no step')", ExitStatus.WRONG, "train.py ended"),
-        ("import os; os.environ['RANK']", ExitStatus.WRONG, "--ranks N runs it"),
+        ("import os; os.environ['RANK']", ExitStatus.WRONG, "--ranks N, which runs it"),
     ],
     ids=range(6),
 )
