@@ -269,6 +269,15 @@ def test_a_room_is_over_its_budget_by_more_than_half() -> None:
     ]
 
 
+def test_what_most_rooms_take_is_the_pace_of_the_machine() -> None:
+    allowed = dict.fromkeys(("cost", "graph", "plans", "run"), 10.0)
+    assert over_budget({"cost": 14.0, "graph": 16.0, "plans": 15.0, "run": 18.0}, allowed) == []
+    assert over_budget({"cost": 14.0, "graph": 16.0, "plans": 15.0, "run": 24.0}, allowed) == [
+        "run: 24 CPU s, budget 10"
+    ]
+    assert len(over_budget(dict.fromkeys(allowed, 31.0), allowed)) == 4
+
+
 CONFTEST = """
 import pathlib
 import tests.cpu_budget as plugin

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import itertools
 import sys
 import warnings
@@ -23,11 +22,9 @@ from tensortide.plans.model import Step
 from tensortide.plans.remat.schedule import recorded
 from tensortide.replays.remat import Simulator
 from tensortide.run.budget import Budget
-from tensortide.run.core.build import library
 from tensortide.run.engine import LiveEngine
 from tensortide.run.follow import Follower
 from tensortide.run.measure import compared
-from tensortide.run.step_match import StepMatch
 from tensortide.run.traced import WATCHED
 from tensortide.timelines import timeline
 from tensortide.timelines.events import Kind
@@ -46,7 +43,6 @@ from tests.run.follow_steps import (
     traced,
 )
 from tests.run.same import UNLIMITED, counting
-from tests.run.test_plan_mishaps import parts
 
 
 @pytest.mark.parametrize(
@@ -72,65 +68,6 @@ def test_a_step_is_run_again_as_it_was(build: Build, share: float) -> None:
     assert budget.usage.recomputations == 3 * told.figures.recomputations
     assert budget.usage.peak_bytes <= limit
     assert same_as_without(build, step, 7)
-
-
-@functools.cache
-def recomputing() -> Plan:
-    """A plan of the tower for three quarters of its peak."""
-    graph = graph_of(tower)
-    plan = tensortide.plan(graph, "75%", durations_ns=[1000] * len(graph), effort=0.05).plan
-    assert plan is not None
-    return plan
-
-
-def test_a_plan_leaves_most_ops_to_the_compiled_core(monkeypatch: pytest.MonkeyPatch) -> None:
-    """From the third step on, with the evictions, recomputations and peak of the steps before."""
-    watched = [0]
-    around = StepMatch.around
-
-    def counting(*args: Any) -> Any:
-        watched[0] += 1
-        return around(*args)
-
-    monkeypatch.setattr(StepMatch, "around", counting)
-    step, graph, plan = built(tower), graph_of(tower), recomputing()
-    found = []
-    with Budget(UNLIMITED, plan, graph=graph) as budget:
-        for _ in range(5):
-            budget.reset()
-            watched[0] = 0
-            step()
-            usage = budget.usage
-            found.append((usage.recomputations, usage.peak_bytes, watched[0]))
-    assert (budget.usage.followed_steps, budget.usage.left_steps) == (5, 0)
-    assert same_as_without(tower, step, 6)
-    (again, peak, every), *_, last = found[1:]
-    assert last[0] == again > 0
-    assert last[1] == peak
-    assert last[2] < every / 2 or library() is None
-
-
-def test_the_step_after_one_that_was_given_up_is_followed() -> None:
-    """The program's error comes where the compiled core runs alone, and so do the first ops of the next step."""
-
-    def given_up(gradient: torch.Tensor) -> torch.Tensor:
-        raise KeyError("none")
-
-    step, graph, plan = built(tower), graph_of(tower), recomputing()
-    with Budget(UNLIMITED, plan, graph=graph) as budget:
-        for _ in range(3):
-            step()
-        model, _ = parts(step)
-        hook = next(model.parameters()).register_hook(given_up)
-        with pytest.raises(KeyError, match="none"):
-            step()
-        hook.remove()
-        model.zero_grad()
-        with pytest.warns(PlanLeft, match="the next one is followed again"):
-            step()
-        budget.reset()
-        step()
-    assert (budget.usage.followed_steps, budget.usage.left_steps) == (5, 1)
 
 
 def test_what_a_plan_computes_early_is_computed_early() -> None:

@@ -18,6 +18,7 @@ from tensortide.memory.accumulate import sums_in_place
 from tensortide.plans import Compute, Plan, in_order
 from tensortide.run.budget import Budget
 from tensortide.run.plan_actions import PlanActions, followed_peak_bytes
+from tensortide.run.traced import LiveStep
 from tensortide.timelines import timeline
 from tests.run.follow_steps import Build, built, example, loop, same_as_without, traced
 from tests.run.kinds import KINDS, checkpointed, recurrent, two_players
@@ -81,6 +82,12 @@ def recomputed(plan: Plan) -> list[Counter[int]]:
     return found
 
 
+def held_bytes(live: LiveStep) -> int:
+    """The most that is resident while an op runs for the first time, but for the workspace of its kernel."""
+    first = (nbytes for nbytes, again in zip(live.resident, live.is_recompute, strict=True) if not again)
+    return max(int(nbytes) - workspace for nbytes, workspace in zip(first, live.workspace, strict=True))
+
+
 def assert_kept(build: Build, share: float, *, exactly: bool = True) -> int:
     """Plan a step for ``share`` of its peak and follow the plan, in the memory of an ordinary step and in what it took
     there: it recomputes what the plan says, but for what cannot be recomputed live, or not ``exactly``: nothing else;
@@ -94,7 +101,6 @@ def assert_kept(build: Build, share: float, *, exactly: bool = True) -> int:
     ordinary = traced(step, UNLIMITED, graph).steps[-1]
     limit = ordinary.peak_bytes
     followed = recomputed(PlanActions(graph, planned.plan).plan)
-    beside = max(0, ordinary.peak_bytes - timeline(graph).peak_bytes)  # kernels may take less than the rules say
     for _ in range(2):
         budget = traced(step, limit, graph, policy=planned.plan)
         assert (budget.usage.followed_steps, budget.usage.left_steps) == (3, 0)
@@ -103,8 +109,8 @@ def assert_kept(build: Build, share: float, *, exactly: bool = True) -> int:
             assert all(did == said if exactly else did <= said for did, said in pairs)
         taken = max(live.peak_bytes for live in budget.steps)
         assert taken <= limit
-        # ``beside`` is of the ordinary peak; at other moments kernels may take more beside the rules
-        assert taken - beside <= 1.05 * followed_peak_bytes(graph, planned.plan)
+        # what kernels take only while they run depends on the machine
+        assert max(map(held_bytes, budget.steps)) <= 1.05 * followed_peak_bytes(graph, planned.plan)
         limit = taken
     assert same_as_without(build, step, 10)
     return sum(map(Counter.total, recomputed(planned.plan)))

@@ -133,6 +133,8 @@ class Follower(StepListener):
     def _evict(self, live: int, *, last: bool) -> None:
         engine = self.runtime.engine
         engine.arrive(live)
+        if live in engine.spared:  # a gradient that came while the plan rested
+            engine.unspare([live])
         if last and engine.resident[live]:
             engine.spill(live)
             engine.renounce(live)

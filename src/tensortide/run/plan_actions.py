@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Sequence, Set
 from typing import TYPE_CHECKING
 
 from tensortide.errors import PlanError
@@ -122,9 +122,12 @@ def _postpone(graph: Graph, actions: list[list[Step]]) -> None:
 
     def lost(storage: int, ops: range, at: int | None = None) -> bool:
         hits = ((op if at is None else at, overwritten[op] & sources[storage]) for op in ops)
-        return any(hit and hit & _behind(graph, storage, op) for op, hit in hits)
+        there = {source for source, op in evicted.items() if op >= ops.stop and recomputed.get(source, op) >= ops.stop}
+        return any(hit and hit & _behind(graph, storage, op, there) for op, hit in hits)
 
     recomputed: dict[int, int] = {}
+    evicted: dict[int, int] = {}
+    """The op before which each storage is evicted next."""
     for op in range(end, -1, -1):
         for number, action in reversed([*enumerate(actions[op])]):
             if isinstance(action, Compute):
@@ -135,6 +138,8 @@ def _postpone(graph: Graph, actions: list[list[Step]]) -> None:
                 stays = storage not in recomputed and lost(storage, range(renewed.get(storage, 0)), end)
                 if stays or lost(storage, range(op, min(until, end))):
                     del actions[op][number]
+                else:
+                    evicted[storage] = op
                 if storage not in recomputed and until > op and not stays:
                     actions[until].append(action)
 
@@ -175,9 +180,10 @@ def _renewed(graph: Graph) -> dict[int, int]:
     return {i: given.get(s.name, 0) for i, s in enumerate(graph.storages) if s.death is None and s.role.row.renewed}
 
 
-def _behind(graph: Graph, storage: int, at: int) -> int:
+def _behind(graph: Graph, storage: int, at: int, there: Set[int]) -> int:
     """The storages from which ``storage`` is recomputed at op ``at``, as bits: the program's own are there, or are
-    brought back before what they are made of is overwritten, and others are recomputed themselves."""
+    brought back before what they are made of is overwritten; so are those that the plan keeps ``there``; and others are
+    recomputed themselves."""
     facts, found = graph.index, 0
     queue = [storage]
     for near in queue:
@@ -187,7 +193,7 @@ def _behind(graph: Graph, storage: int, at: int) -> int:
             for source in facts.needs[op]:
                 if source != storage and not found & 1 << source:
                     found |= 1 << source
-                    if _release(graph, source) <= at:
+                    if _release(graph, source) <= at and source not in there:
                         queue.append(source)
     return found
 
