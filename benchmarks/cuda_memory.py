@@ -16,6 +16,7 @@ with those predicted.
 from __future__ import annotations
 
 import csv
+import importlib
 import json
 import statistics
 from collections import Counter
@@ -223,28 +224,13 @@ def _built(rows: Mapping[str, Any], run: harness.Run) -> Iterator[Row]:
             yield Row(f"{more} - {less}", "difference", want, got, target, remark)
 
 
-def _optimizers(run: harness.Run) -> Iterator[Row]:
-    from benchmarks.published.updates import VIT
+def _published(module: str, table: str) -> Callable[[harness.Run], Iterator[Row]]:
+    """The part of the steps in a table of ``benchmarks.published``, which is imported when they run."""
 
-    return _built(VIT, run)
+    def rows(run: harness.Run) -> Iterator[Row]:
+        return _built(getattr(importlib.import_module(f"benchmarks.published.{module}"), table), run)
 
-
-def _bert(run: harness.Run) -> Iterator[Row]:
-    from benchmarks.published.updates import BERT
-
-    return _built(BERT, run)
-
-
-def _litgpt(run: harness.Run) -> Iterator[Row]:
-    from benchmarks.published.decoders import LITGPT
-
-    return _built(LITGPT, run)
-
-
-def _torchtitan(run: harness.Run) -> Iterator[Row]:
-    from benchmarks.published.decoders import TITAN
-
-    return _built(TITAN, run)
+    return rows
 
 
 def _slopes(run: harness.Run) -> Iterator[Row | Rest]:
@@ -311,10 +297,10 @@ COLUMNS = {
 PARTS: dict[str, Callable[[harness.Run], Iterator[Any]]] = {
     "operations": _kernels,
     "steps": _steps,
-    "optimizers": _optimizers,
-    "bert": _bert,
-    "litgpt": _litgpt,
-    "torchtitan": _torchtitan,
+    "optimizers": _published("updates", "VIT"),
+    "bert": _published("updates", "BERT"),
+    "litgpt": _published("decoders", "LITGPT"),
+    "torchtitan": _published("decoders", "TITAN"),
     "slopes": _slopes,
 }
 """Parts of the benchmark, as they are named on the command line."""

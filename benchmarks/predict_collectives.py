@@ -18,11 +18,11 @@ import harness
 import numpy as np
 from numpy.typing import NDArray
 
+from scripts.training.collectives import Collectives, fit_collectives, held_out, pooled, without_ranks
 from tensortide.timing.collectives import COLLECTIVES, Nodes, nodes_of, predict_collective, sweep
 from tensortide.timing.collectives.bound import bound
 from tensortide.timing.collectives.hierarchy import NIC_SHARE
 from tensortide.timing.collectives.nodes import LINK_LATENCY_NS
-from tensortide.timing.fit.collectives import Collectives, fit_collectives, held_out, pooled, without_ranks
 from tensortide.timing.intervals import Pool, coverage, pool
 from tests.timing.tables import between_nodes, nccl, pairs_of_nodes
 

@@ -20,8 +20,8 @@ from collections.abc import Sequence
 import harness
 import numpy as np
 
+from scripts.training.constants import fit_constants
 from tensortide.timing.estimates import Estimate, Provenance
-from tensortide.timing.fit.constants import fit_constants
 from tensortide.timing.fit.samples import joined
 from tensortide.timing.fit.steps import FittedSteps, MeasuredStep, Residuals, fit_steps, residuals
 from tensortide.timing.intervals import coverage

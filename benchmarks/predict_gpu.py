@@ -16,10 +16,10 @@ import harness
 import numpy as np
 from numpy.typing import NDArray
 
+from scripts.training.boosted import ROUNDS, fit_learned
+from scripts.training.constants import fit_constants
+from scripts.training.held_out import held_out
 from tensortide.timing.estimates import Estimate, Provenance
-from tensortide.timing.fit.boosted import ROUNDS, fit_learned
-from tensortide.timing.fit.constants import fit_constants
-from tensortide.timing.fit.held_out import held_out
 from tensortide.timing.fit.samples import Samples
 from tensortide.timing.intervals import Pool, coverage, pool
 from tensortide.timing.models.constants import Constants

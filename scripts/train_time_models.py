@@ -17,23 +17,6 @@ import numpy as np
 
 from tensortide.timing.collectives.constants import Constants as CollectiveConstants
 from tensortide.timing.collectives.constants import Shipped
-from tensortide.timing.fit.boosted import fit_learned, save_learned
-from tensortide.timing.fit.collectives import (
-    fit_collectives,
-    joined,
-    swept,
-    without_device,
-    without_ranks,
-    without_sizes,
-)
-from tensortide.timing.fit.collectives import (
-    held_out as held_out_collectives,
-)
-from tensortide.timing.fit.collectives import (
-    pooled as pooled_collectives,
-)
-from tensortide.timing.fit.constants import fit_constants
-from tensortide.timing.fit.held_out import halves, held_out
 from tensortide.timing.fit.samples import Samples
 from tensortide.timing.intervals import Pool, pool
 from tensortide.timing.models.constants import ANY, Constants
@@ -44,6 +27,19 @@ from tensortide.write import write_file
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT))
 
+from scripts.training.boosted import fit_learned, save_learned  # noqa: E402
+from scripts.training.collectives import (  # noqa: E402
+    fit_collectives,
+    joined,
+    swept,
+    without_device,
+    without_ranks,
+    without_sizes,
+)
+from scripts.training.collectives import held_out as held_out_collectives  # noqa: E402
+from scripts.training.collectives import pooled as pooled_collectives  # noqa: E402
+from scripts.training.constants import fit_constants  # noqa: E402
+from scripts.training.held_out import halves, held_out  # noqa: E402
 from tests.timing.tables import (  # noqa: E402
     attention,
     convolutions,

@@ -38,7 +38,7 @@ from tensortide.graph.model import Tensor
 from tensortide.graph.signatures import signatures_of
 from tensortide.importers.inductor.types import parse_type, type_text
 from tensortide.importers.kineto.calls import Given
-from tensortide.importers.kineto.shapes import Result, results_of
+from tensortide.importers.kineto.linking import Result, results_of
 from tensortide.parallelism.analysis import analyzed
 from tensortide.recorder.torch_dtypes import torch_dtype
 from tensortide.timing.catalogue import Device, device

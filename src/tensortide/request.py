@@ -19,6 +19,7 @@ import math
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from types import NoneType, UnionType
 from typing import Annotated, Any, ClassVar, Literal, NamedTuple, TypeVar, Union, get_args, get_origin, get_type_hints
@@ -61,6 +62,12 @@ class Opt:
     group: str = ""
     of: tuple[str, ...] = ()
     hidden: bool = False
+
+
+OutFile = partial(Opt, writes=True, common=True, group="Output")
+"""An option that names a file for a result."""
+OutFolder = partial(Opt, common=True, value="FOLDER", group="Output")
+"""An option that names a folder for results."""
 
 
 @dataclass(frozen=True)
@@ -323,8 +330,7 @@ def _options(kind: type[Request], path: tuple[str, ...]) -> Iterator[Option]:
 
 
 def _check_defaults(kind: type[Request], field: dataclasses.Field[Any], inner: type[Request]) -> None:
-    """Raise TypeError if the default of a request inside differs from the defaults of its options: the command line
-    knows only these."""
+    """Raise TypeError for a request inside with another default than its options, which the command line has."""
     default = field.default
     if isinstance(default, Request) and (wrong := [one.name for one in options(inner) if default.has(one.field.name)]):
         raise TypeError(f"{kind.__name__}.{field.name} has other defaults than {inner.__name__}: {', '.join(wrong)}")

@@ -18,6 +18,7 @@ from tensortide.timelines import timeline
 from tests.cli.command import called
 from tests.graphs import path_of
 from tests.plans.dags import random_dag
+from tests.recorder import test_ranks as ranks
 
 UNDER = ("step.tide", "--budget", "80%", "--effort", "0.2")
 
@@ -71,6 +72,11 @@ def test_the_next_line_says_that_a_plan_for_a_gpu_runs_on_one(
     for setting in ("batch=2048", "inputs=8", "hidden=64", "layers=8"):
         asked += ["--set", setting]
     assert f"next: {words}" in run(folder, *asked).stdout
+
+
+def test_the_plan_of_one_rank_leads_to_a_file_as_run_is_one_process(folder: Path) -> None:
+    asked = (f"{ranks.__file__}:sharded", "--ranks", "2", "--budget", "120%", "--work-limit", "1000")
+    assert "next: add --torch less.py" in run(folder, *asked).stdout
 
 
 @pytest.mark.slow

@@ -95,6 +95,11 @@ def test_a_search_writes_every_format(tmp_path: Path) -> None:
             ("untouched.py:step", "--gradient-as-bucket-view", "--zero", "2"),
             "--gradient-as-bucket-view and --zero exclude each other: ZeRO has no buckets",
         ),
+        (
+            (*GPT3, "--batch", "8", "--context", "2", "--keys", "ring"),
+            "--keys goes with TARGET: a closed form",
+        ),
+        (("untouched.py:step", "--keys", "ring"), "--keys goes with --context: its ranks exchange keys"),
         (("untouched.py:step", "--dtype", "float16"), "--dtype goes with --model: a captured step"),
         (("untouched.py:step", "--zero", "-1"), "--zero takes a whole number from 0 up to 3, not -1"),
         ((*GPT3, "--batch", "8", "--run", "1"), "--run takes a workload"),

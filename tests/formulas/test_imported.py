@@ -10,7 +10,7 @@ from tensortide import capture
 from tensortide.errors import ExpressionError
 from tensortide.expr import parse
 from tensortide.formulas.invert import solve
-from tensortide.formulas.of_graph import formulas_of_graph
+from tensortide.formulas.request import formulas_of_graph
 from tensortide.formulas.sweep import sweep
 from tensortide.importers.tf1.load import import_graph
 

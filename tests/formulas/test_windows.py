@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tensortide.expr import constant
-from tensortide.formulas.windows import window_sizes
+from tensortide.formulas.lift import window_sizes
 
 small = st.integers(1, 5)
 

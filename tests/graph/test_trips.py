@@ -8,7 +8,7 @@ import pytest
 
 from tensortide.cost import count
 from tensortide.errors import UnknownCost, WorkloadError
-from tensortide.formulas.of_graph import formulas_of_graph
+from tensortide.formulas.request import formulas_of_graph
 from tensortide.graph import Graph, GraphBuilder, guessed_trips, load, save, unrolled, with_trips
 from tensortide.importers.door import open as opened
 from tensortide.timing import device, estimate

@@ -57,6 +57,12 @@ LAUNCHES = {
         "accelerate", 4, "accelerate launch --config_file fsdp2.yaml accelerate_fsdp.py", "all_gather reduce_scatter"
     ),
     "Trainer FSDP2": Launch("transformers", 4, "trainer_fsdp.py 2", "all_gather reduce_scatter"),
+    "TRL SFT": Launch(
+        "trl",
+        1,
+        "trl/scripts/sft.py --model_name_or_path ASSETS/model --dataset_name ASSETS/text --output_dir out"
+        " --per_device_train_batch_size 2 --gradient_accumulation_steps 2 --report_to none",
+    ),
     "torchtitan HSDP": Launch(
         "torchtitan",
         8,
@@ -84,10 +90,34 @@ def text_and_tokenizer(folder: Path) -> None:
     (folder / "text" / "data.json").write_text("\n".join([line] * 200))
 
 
+def model_and_its_tokenizer(folder: Path, text: Path) -> None:
+    """Write a small language model with its weights, and a tokenizer of ``text``, as ``from_pretrained`` reads them."""
+    from tokenizers import ByteLevelBPETokenizer
+    from transformers import Qwen2Config, Qwen2ForCausalLM, Qwen2Tokenizer
+
+    end = "<|endoftext|>"
+    pairs = ByteLevelBPETokenizer()
+    pairs.train([str(text)], vocab_size=400, special_tokens=[end])
+    vocabulary, merges = pairs.save_model(str(text.parent.parent))
+    tokens = Qwen2Tokenizer(vocabulary, merges, unk_token=end, eos_token=end, pad_token=end)
+    tokens.save_pretrained(folder)
+    config = Qwen2Config(
+        vocab_size=1000,
+        hidden_size=256,
+        intermediate_size=512,
+        num_hidden_layers=4,
+        num_attention_heads=4,
+        num_key_value_heads=2,
+    )
+    Qwen2ForCausalLM(config).save_pretrained(folder)
+
+
 @pytest.mark.parametrize("name", LAUNCHES)
 def test_a_step_is_captured(name: str, site: Path, passed: Passed, tmp_path: Path) -> None:
     launch = LAUNCHES[name]
     text_and_tokenizer(tmp_path)
+    if "ASSETS/model" in launch.command:
+        model_and_its_tokenizer(tmp_path / "model", tmp_path / "text" / "data.json")
     words = launch.command.replace("ASSETS", str(tmp_path)).split()
     files = [next((str(each / word) for each in (SCRIPTS, site) if (each / word).is_file()), word) for word in words]
     launcher = [] if words[0] == "accelerate" else [sys.executable]

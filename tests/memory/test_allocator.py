@@ -9,8 +9,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 from rich.console import Console
 
+from tensortide import GraphBuilder
 from tensortide.errors import GraphError
 from tensortide.graph import Graph, Phase, Role
 from tensortide.memory import ALLOCATORS, CUDA_CACHING, Allocator, CachingAllocator, Rounding, reserve
@@ -35,6 +37,55 @@ def test_small_and_large_do_not_share() -> None:
     allocator.malloc(2 * MIB)
     allocator.malloc(KIB)
     assert allocator.reserved == 22 * MIB
+
+
+def test_what_a_stream_has_freed_no_other_takes() -> None:
+    allocator = CachingAllocator()
+    allocator.release(allocator.malloc(2 * MIB, 1))
+    allocator.malloc(2 * MIB)
+    assert allocator.reserved == 40 * MIB
+    allocator.malloc(2 * MIB, 1)
+    assert allocator.reserved == 40 * MIB
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 30 * MIB), st.integers(0, 2)), max_size=40))
+def test_streams_reserve_what_each_would_alone(steps: list[tuple[bool, int, int]]) -> None:
+    """Oracle: an allocator for each stream."""
+    together, apart = CachingAllocator(), [CachingAllocator() for _ in range(3)]
+    held: list[tuple[Any, Any, int]] = []
+    for frees, nbytes, stream in steps:
+        if frees and held:
+            one, other, of = held.pop(nbytes % len(held))
+            together.release(one)
+            apart[of].release(other)
+        else:
+            held.append((together.malloc(nbytes, stream), apart[stream].malloc(nbytes), stream))
+        assert together.reserved == sum(each.reserved for each in apart)
+        assert together.allocated == sum(each.allocated for each in apart)
+
+
+def freed_and_taken(*streams: int) -> Graph:
+    """A step that frees a result of 2 MiB and then makes one as large that outlasts it, on these streams."""
+    build = GraphBuilder("step", device="cuda:0")
+    x = build.input("x", (4,))
+    for _ in streams:
+        build.op("aten.relu.default", x, out=(MIB // 2,))
+    graph = build.build()
+    first, *own = (each.birth is not None for each in graph.storages)
+    assert not first
+    assert own == [True, True]
+    births = [None, 0, 1]
+    deaths = [None, 1, None]
+    storages = tuple(
+        structs.replace(each, birth=birth, death=death, stream=stream)
+        for each, birth, death, stream in zip(graph.storages, births, deaths, (0, *streams), strict=True)
+    )
+    return structs.replace(graph, storages=storages)
+
+
+def test_a_replayed_step_has_a_pool_for_each_stream() -> None:
+    assert reserve(freed_and_taken(0, 0)).peak_reserved == 22 * MIB
+    assert reserve(freed_and_taken(0, 1)).peak_reserved == 42 * MIB
 
 
 def test_an_empty_request_takes_nothing() -> None:

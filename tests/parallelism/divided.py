@@ -33,7 +33,7 @@ class Divided:
         given: dict[str, torch.Tensor] | None = None,
         degrees: Degrees | None = None,
         /,
-        **sizes: int,
+        **sizes: Any,
     ) -> None:
         self.graph, self.degrees = graph, degrees or Degrees(**sizes)
         d = self.degrees
@@ -101,8 +101,13 @@ class Divided:
         for division in self.steps[coordinates].divisions:
             named = division.analysis.graph.named
             number = {(e.name, e.role): e.tensor for e in named}[entry.name, entry.role]
-            rank = index[division.group]
-            full = shard(full, division.analysis, number, division.chosen, rank, division.parts)
+            rank, parts = index[division.group], division.parts
+            if division.group == "context" and d.keys == "zigzag" and (dims := division.dims(number)):
+                pair = (rank, 2 * parts - 1 - rank)
+                found = [shard(full, division.analysis, number, division.chosen, n, 2 * parts) for n in pair]
+                full = torch.cat(found, dims[0])
+            else:
+                full = shard(full, division.analysis, number, division.chosen, rank, parts)
         if tuple(full.shape) != tuple(shape):  # a flat part, among the ranks that have the same parameter
             of_experts = any(
                 entry.name == name or entry.name.startswith(f"{name}.") for name in self.steps[coordinates].experts

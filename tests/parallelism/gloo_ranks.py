@@ -24,7 +24,7 @@ _HOW = {"sum": dist.ReduceOp.SUM, "avg": dist.ReduceOp.SUM, "max": dist.ReduceOp
 class Spread(Divided):
     """A divided step whose ranks are ``processes``, which exchange files in ``folder`` with this one."""
 
-    def __init__(self, processes: Ranks, folder: Path, graph: Graph, **degrees: int) -> None:
+    def __init__(self, processes: Ranks, folder: Path, graph: Graph, **degrees: Any) -> None:
         self.processes, self.folder = processes, folder
         super().__init__(graph, **degrees)
 

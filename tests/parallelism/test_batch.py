@@ -64,6 +64,7 @@ def test_recurrent_layers_are_exact_on_parts_of_a_batch_in_either_dimension(kind
 def test_recurrent_layers_that_turn_their_results_in_place_are_exact_in_stages(kind: str) -> None:
     graph = capture(recurrent(kind, batch_first=True), real=True)
     Divided(graph, pipeline=2).assert_equal()
+    Divided(graph, data=2, pipeline=2).assert_equal()
 
 
 @pytest.mark.parametrize(

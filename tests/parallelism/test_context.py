@@ -41,7 +41,7 @@ def test_keys_and_values_travel_as_much_as_in_a_ring(context: int) -> None:
 
 
 @pytest.mark.parametrize("degrees", [{"context": 4}, {"context": 2, "tensor": 2}, {"data": 2, "context": 2}])
-def test_products_of_all_ranks_are_those_of_the_step(degrees: dict[str, int]) -> None:
+def test_products_of_all_ranks_are_those_of_the_step(degrees: dict[str, Any]) -> None:
     graph = captured(gpt2, TINY_GPT2)
     ranks = per_rank(graph, Degrees(**degrees))
     assert not ranks.replicated

@@ -39,7 +39,7 @@ STEPS: dict[str, tuple[Any, dict[str, Any]]] = {
     "mixtral": (mixtral, TINY_MIXTRAL),
     "convnet": (convnet, {}),
 }
-EIGHT: list[tuple[str, dict[str, int]]] = [
+EIGHT: list[tuple[str, dict[str, Any]]] = [
     ("gpt2", {"data": 2, "tensor": 2, "pipeline": 2, "zero": 1}),
     ("gpt2", {"data": 4, "tensor": 2, "zero": 3, "zero_group": 2}),
     ("gpt2", {"data": 4, "tensor": 2, "sequence": 1}),
@@ -47,6 +47,12 @@ EIGHT: list[tuple[str, dict[str, int]]] = [
     ("llama", {"data": 4, "context": 2, "zero": 2, "zero_group": 4}),
     ("hf_llama", {"data": 2, "tensor": 4}),
     ("mixtral", {"data": 4, "tensor": 2, "expert": 4}),
+    ("llama", {"data": 2, "context": 4, "keys": "zigzag"}),
+    ("llama", {"data": 4, "tensor": 2, "zero": 2, "zero_group": 2}),
+    ("hf_llama", {"pipeline": 2, "context": 2, "tensor": 2, "keys": "ring"}),
+    ("hf_llama", {"data": 2, "tensor": 4, "kv_group": 2}),
+    ("mixtral", {"data": 4, "context": 2, "expert": 4}),
+    ("mixtral", {"data": 4, "pipeline": 2, "expert": 2}),
     ("convnet", {"data": 8, "zero": 3, "zero_group": 4}),
     ("convnet", {"data": 2, "tensor": 2, "pipeline": 2}),
 ]
@@ -62,7 +68,7 @@ def eight(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Ranks]:
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "degrees"), EIGHT, ids=str)
 def test_eight_processes_compute_what_the_whole_step_computes(
-    eight: Ranks, tmp_path: Path, name: str, degrees: dict[str, int]
+    eight: Ranks, tmp_path: Path, name: str, degrees: dict[str, Any]
 ) -> None:
     Spread(eight, tmp_path, captured(*STEPS[name]), **degrees).assert_equal()
 

@@ -173,11 +173,11 @@ def test_each_form_is_exact(form: str) -> None:
         ],
     ),
 )
-def test_with_other_degrees_and_updates(options: dict[str, Any], degrees: dict[str, int]) -> None:
+def test_with_other_degrees_and_updates(options: dict[str, Any], degrees: dict[str, Any]) -> None:
     divided(step_of(**options), options.get("top", 2), **degrees).assert_equal()
 
 
-def sent(graph: Graph, **degrees: int) -> dict[str, list[int]]:
+def sent(graph: Graph, **degrees: Any) -> dict[str, list[int]]:
     """Bytes that a rank sends in every all-to-all, by phase."""
     found: dict[str, list[int]] = {}
     for op in per_rank(graph, Degrees(**degrees)).graph:

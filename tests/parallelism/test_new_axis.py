@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -40,7 +41,7 @@ def step() -> Graph:
     [{"rows": 2}, {"rows": 3}, {"rows": 2, "data": 2}, {"rows": 2, "data": 2, "zero": 1, "pipeline": 2}],
     ids=str,
 )
-def test_a_new_axis_is_a_seed_and_a_row_of_the_table(step: Graph, sizes: dict[str, int]) -> None:
+def test_a_new_axis_is_a_seed_and_a_row_of_the_table(step: Graph, sizes: dict[str, Any]) -> None:
     degrees = RowDegrees(parameter="up.weight", **sizes)
     Divided(step, None, degrees).assert_equal()
     ranks = per_rank(step, degrees)

@@ -11,6 +11,7 @@ import torch.distributed as dist
 import torch.nn.functional as F
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh
 from torch.distributed.tensor import DTensor, Partial, Placement, Replicate, Shard
+from torch.distributed.tensor._ops._math_ops import _NormPartial
 from torch.distributed.tensor.debug import CommDebugMode
 
 from tensortide import capture
@@ -44,6 +45,30 @@ OPS: dict[str, tuple[str, Step, tuple[tuple[int, ...], ...]]] = {
     "largest": ("amax", lambda x: x.amax(1, keepdim=True), ((4, 6),)),
     "softmax": ("_softmax", lambda x: x.softmax(-1), ((4, 6, 8),)),
     "layer norm": ("native_layer_norm", lambda x, w, b: F.layer_norm(x, (6,), w, b), ((4, 8, 6), (6,), (6,))),
+    "number times": ("mul", lambda x: x * 3.0, ((4, 6),)),
+    "gated": ("mul", torch.mul, ((4, 6), (4, 6))),
+    "row times column": ("mul", torch.mul, ((4, 1), (1, 6))),
+    "divided by its rows": ("div", torch.div, ((4, 6), (4, 1))),
+    "chosen": ("where", lambda c, x, y: torch.where(c > 0, x, y), ((4, 6), (4, 6), (4, 6))),
+    "silu": ("silu", F.silu, ((2, 4, 6),)),
+    "tanh": ("tanh", torch.tanh, ((4, 6),)),
+    "square root": ("rsqrt", lambda x: x.abs().rsqrt(), ((4, 6),)),
+    "clamped": ("clamp", lambda x: x.clamp(-1, 1), ((4, 6),)),
+    "power": ("pow", lambda x: x.pow(2), ((4, 6),)),
+    "exponential": ("exp", torch.exp, ((4, 6),)),
+    "exchanged": ("transpose", lambda x: x.transpose(0, 1), ((4, 6, 8),)),
+    "one more": ("unsqueeze", lambda x: x.unsqueeze(1), ((4, 6),)),
+    "one less": ("squeeze", lambda x: x.squeeze(1), ((4, 1, 6),)),
+    "repeated": ("expand", lambda x: x.expand(4, 6), ((4, 1),)),
+    "rows of it": ("slice", lambda x: x[:, :2], ((4, 6),)),
+    "split": ("split", lambda x: torch.split(x, 3, 1)[0], ((4, 6),)),
+    "stacked": ("stack", lambda x, y: torch.stack([x, y]), ((4, 6), (4, 6))),
+    "sum of all": ("sum", torch.sum, ((4, 6),)),
+    "least": ("amin", lambda x: x.amin(0), ((4, 6),)),
+    "cumulative": ("cumsum", lambda x: x.cumsum(1), ((4, 6),)),
+    "vector product": ("mv", torch.mv, ((4, 6), (6,))),
+    "norm of vectors": ("linalg_vector_norm", lambda x: torch.linalg.vector_norm(x, dim=1), ((4, 6),)),
+    "batches added to": ("baddbmm", torch.baddbmm, ((2, 4, 8), (2, 4, 6), (2, 6, 8))),
     "joined": ("cat", lambda x, y: torch.cat([x, y], 1), ((4, 6), (4, 8))),
 }
 
@@ -59,6 +84,8 @@ def mesh() -> Iterator[DeviceMesh]:
 
 
 def placement(spec: Spec) -> Placement:
+    if spec.partial == "norm":
+        return _NormPartial(2)
     if spec.partial:
         return Partial(spec.partial)
     return Shard(spec.dims[0]) if spec.dims else Replicate()
@@ -76,7 +103,10 @@ def test_specs_of_an_op_are_those_of_dtensor(name: str, mesh: DeviceMesh) -> Non
     divided = set()
     for tensor in inputs:
         for dim in analysis.dims[tensor]:
-            axis = analysis.axes.leaves([dim])[0]  # the outermost one: shards of DTensor are consecutive
+            leaves = analysis.axes.leaves([dim])
+            if not leaves:
+                continue  # a dimension of one element
+            axis = leaves[0]  # the outermost one: shards of DTensor are consecutive
             division = Division(analysis, frozenset({axis}), RANKS, "mesh")
             before = [Spec(division.dims(t)) for t in inputs]
             made_partial, outputs = division.partials(index), graph.ops[index].outputs

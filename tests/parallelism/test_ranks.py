@@ -214,6 +214,7 @@ def test_a_vocabulary_that_the_ranks_do_not_divide_is_padded(gpt2: Graph) -> Non
         ({"data": 4, "micro_batches": 4}, r"batch 8 / 16 parts"),
         ({"pipeline": 64}, r"pipeline=64: the forward pass has \d+ parts"),
         ({"context": 3}, r"tokens of a rank: seq / context = 32/3 is no whole number"),
+        ({"context": 31}, r"seq / context = 32/31 is no whole number: give the step tokens and shifted labels"),
         ({"expert": 2}, r"groups of experts: data \* context / expert = 1/2 is no whole number"),
         ({"zero": 1}, r"ZeRO 1 shards over replicas: data is 1"),
         ({"data": 0}, r"data is 0: it is at least 1"),

@@ -153,7 +153,7 @@ def test_activations_that_no_rank_divided_are_divided() -> None:
     ("dispatch", "degrees"),
     some_slow([("capacity", {}), ("dense", {}), ("capacity", {"data": 2})], [("capacity", {"data": 2})]),
 )
-def test_routing_of_one_sequence_is_exact(dispatch: str, degrees: dict[str, int]) -> None:
+def test_routing_of_one_sequence_is_exact(dispatch: str, degrees: dict[str, Any]) -> None:
     """Gathered gradients that lie in memory in another order than their dimensions, and sums that are added in place to
     what every rank has whole."""
     sizes: dict[str, Any] = {**TINY_MIXTRAL, "batch": degrees.get("data", 1), "dispatch": dispatch}
@@ -173,7 +173,7 @@ def test_tokens_that_are_routed_are_named() -> None:
         ({"tensor": 8}, r"tokens of a rank: seq / tensor = 12/8 is no whole number"),
     ],
 )
-def test_what_the_sequence_is_not_divided_by_is_named(degrees: dict[str, int], message: str) -> None:
+def test_what_the_sequence_is_not_divided_by_is_named(degrees: dict[str, Any], message: str) -> None:
     graph = captured(llama, {**TINY_LLAMA, "kv_heads": 8, "seq": 12})
     with pytest.raises(DegreesError, match=message):
         per_rank(graph, Degrees(**degrees, sequence=1))

@@ -93,7 +93,7 @@ def gated() -> Any:
 
 
 @pytest.mark.parametrize("degrees", [{"data": 2, "expert": 2}, {"data": 4, "expert": 2, "tensor": 2, "zero": 3}])
-def test_experts_and_tokens_in_one_dimension_are_exact(degrees: dict[str, int]) -> None:
+def test_experts_and_tokens_in_one_dimension_are_exact(degrees: dict[str, Any]) -> None:
     Divided(capture(gated, real=True), **degrees).assert_equal()
 
 
@@ -101,7 +101,7 @@ def test_experts_and_tokens_in_one_dimension_are_exact(degrees: dict[str, int]) 
     "degrees",
     [{"data": 2, "expert": 2}, {"data": 4, "expert": 4}, {"data": 4, "expert": 2, "tensor": 2, "zero": 1}],
 )
-def test_rows_of_a_balanced_routing_are_exact(degrees: dict[str, int]) -> None:
+def test_rows_of_a_balanced_routing_are_exact(degrees: dict[str, Any]) -> None:
     graph = capture(grouped, real=True)
     Divided(graph, {"chosen": balanced(TOKENS)}, **degrees).assert_equal()
     assert any("balanced" in remark for remark in per_rank(graph, Degrees(**degrees)).remarks)
@@ -159,7 +159,7 @@ def test_a_transformer_of_the_library_exchanges_tokens_in_every_layer() -> None:
 
 
 @pytest.mark.parametrize("degrees", [{"data": 2, "expert": 2}, {"data": 4, "expert": 4}, {"data": 4, "expert": 2}])
-def test_experts_are_divided_and_their_products_are_those_of_the_step(degrees: dict[str, int]) -> None:
+def test_experts_are_divided_and_their_products_are_those_of_the_step(degrees: dict[str, Any]) -> None:
     graph = captured(mixtral, TINY_MIXTRAL)
     ranks = per_rank(graph, Degrees(**degrees))
     assert product_flops(ranks.graph) * ranks.degrees.devices == product_flops(graph)
@@ -199,7 +199,7 @@ def test_gradients_of_experts_are_averaged_among_the_ranks_that_have_them() -> N
     ],
 )
 def test_what_does_not_divide_is_refused_with_the_quotient(
-    name: str, sizes: dict[str, Any], degrees: dict[str, int], message: str
+    name: str, sizes: dict[str, Any], degrees: dict[str, Any], message: str
 ) -> None:
     batch = degrees.pop("batch", 4)
     graph = capture(name, hyperparameters={**sizes, "batch": batch}, real=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
+from typing import Any
 
 import pytest
 
@@ -83,6 +84,6 @@ def test_gradients_of_keys_and_values_are_summed_within_the_sub_group() -> None:
         ({"tensor": 8, "kv_group": 4, "sequence": 1}, r"kv-group: sequence parallelism .* goes without sub-groups"),
     ],
 )
-def test_what_does_not_divide_is_refused(degrees: dict[str, int], message: str) -> None:
+def test_what_does_not_divide_is_refused(degrees: dict[str, Any], message: str) -> None:
     with pytest.raises(DegreesError, match=message):
         per_rank(llama(), Degrees(**degrees))

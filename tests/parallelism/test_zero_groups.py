@@ -46,7 +46,7 @@ def test_parts_are_exchanged_within_and_across_groups() -> None:
 def test_a_rank_has_the_share_of_its_group() -> None:
     graph = captured(gpt2, TINY_GPT2)
 
-    def states(**degrees: int) -> int:
+    def states(**degrees: Any) -> int:
         rank = per_rank(graph, Degrees(**degrees)).graph
         return sum(int(s.nbytes) for s in rank.storages if s.role is Role.OPTIMIZER_STATE)
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from tensortide.errors import TensortideError
 from tensortide.placements import COMPAT, Settings, graph_of, load_cluster, plan_of, simulate
 from tensortide.placements.graphs.measured_links import links_meant
-from tensortide.placements.op_times.net_devices import net_devices
+from tensortide.placements.op_times.times import net_devices
 from tensortide.placements.simulator.routing import routing
 from tensortide.timing.clusters.device_graphs import DeviceGraph, GraphChannel, GraphDevice, Neighbour, as_cluster
 from tests.placements.cases import net

@@ -7,7 +7,7 @@ import importlib
 
 import pytest
 
-MODULES = ("modes", "nets.named", "nets.net", "simulator.simulation")
+MODULES = ("modes", "nets.assignments", "nets.net", "simulator.simulation")
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tensortide.placements import ACCURATE, COMPAT, Cluster, Net, NetProblem, Settings, Simulation, simulate
 from tensortide.placements.search.hill import HillClimbing
 from tensortide.timing.clusters import ClusterLink
-from tests.oracles import net_simulation
+from tests.oracles import net_layout, net_simulation
 from tests.placements.cases import PUBLISHED
 from tests.placements.cases import cluster as published_cluster
 from tests.placements.cases import net as published_net
@@ -33,9 +33,7 @@ def drawn_placement(data: st.DataObject, net: Net, cluster: Cluster) -> tuple[in
 def assert_oracle_agrees(found: Simulation) -> None:
     """The oracle plays the same events at the same times."""
     events: list[tuple[object, ...]] = []
-    outcome = net_simulation.run(
-        net_simulation.Reader(found.tables), found.placement, lambda *event: events.append(event)
-    )
+    outcome = net_simulation.run(net_layout.Reader(found.tables), found.placement, lambda *event: events.append(event))
     assert (outcome.makespan, tuple(outcome.peaks)) == (found.makespan, found.peaks)
     assert (outcome.events, outcome.ops, outcome.transfers) == (found.events, found.ops, found.transfers)
     columns = [column.tolist() for column in found.record]

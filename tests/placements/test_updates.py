@@ -22,7 +22,7 @@ from tensortide.placements import (
     plan_of,
     simulate,
 )
-from tensortide.placements.op_times.optimizers import OPTIMIZERS, update_work
+from tensortide.placements.op_times.work import OPTIMIZERS, update_work
 from tensortide.plans.model import Compute
 from tensortide.timing.paleo.layers import Entry
 from tests.placements.cases import cluster, net

@@ -1,5 +1,6 @@
 """Training on several ranks, run for real over gloo with its collectives logged: ``collective_program.py NAME RANK
-RANKS STORE`` writes those of its second step as JSON, each with its group and the bytes of its message."""
+RANKS STORE`` writes those of its second step as JSON, each with its group, the bytes of its message, and the rank of
+that group to which it is sent or from which it comes."""
 
 from __future__ import annotations
 
@@ -70,7 +71,56 @@ def two_dimensions() -> Step:
     return _training(fully_shard(model, mesh=mesh["data"]))  # type: ignore[arg-type]
 
 
-PROGRAMS: dict[str, Callable[[], Step]] = {"sharded": sharded, "two_dimensions": two_dimensions}
+def piped(interleaved: bool = False) -> Step:
+    """Two stages of pairs of ranks that divide each layer, and of as many replicas as there are left; with two parts of
+    the model each if they are interleaved."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.fsdp import fully_shard
+    from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleInterleaved1F1B
+    from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+    dist.init_process_group("gloo")
+    sizes = (2, 2, dist.get_world_size() // 4)
+    mesh = init_device_mesh("cpu", sizes, mesh_dim_names=("pipeline", "tensor", "data"))
+    stage, parts = mesh["pipeline"].get_local_rank(), 1 + interleaved
+    models: list[Any] = []
+    stages: list[Any] = []
+    for number in range(stage, 2 * parts, 2):
+        # Stages of several widths, so that each has to know what is sent to it.
+        wide, out = WIDTH * (1 + number), WIDTH * (2 + number)
+        model: Any = nn.Sequential(nn.Linear(wide, 2 * wide), nn.ReLU(), nn.Linear(2 * wide, out), nn.Tanh())
+        parallelize_module(model, mesh["tensor"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
+        models.append(fully_shard(model, mesh=mesh["data"]))
+        group = mesh["pipeline"].get_group()
+        stages.append(PipelineStage(models[-1], number, 2 * parts, torch.device("cpu"), group=group))
+
+    def loss(out: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
+        return (out - target).square().sum()
+
+    schedule: Any
+    if interleaved:
+        schedule = ScheduleInterleaved1F1B(stages, 4, loss_fn=loss)
+    else:
+        schedule = Schedule1F1B(stages[0], 4, loss_fn=loss)
+    optimizer = torch.optim.AdamW([each for model in models for each in model.parameters()], foreach=False)
+
+    def step() -> None:
+        if stage == 0:
+            schedule.step(torch.ones(2 * BATCH, WIDTH))
+        else:
+            schedule.step(target=torch.ones(2 * BATCH, WIDTH * (1 + 2 * parts)), losses=[])
+        optimizer.step()
+        optimizer.zero_grad()
+
+    return step
+
+
+PROGRAMS: dict[str, Callable[[], Step]] = {
+    "sharded": sharded,
+    "two_dimensions": two_dimensions,
+    "piped": piped,
+    "interleaved": lambda: piped(interleaved=True),
+}
 
 
 def _bytes(value: Any) -> int:
@@ -84,7 +134,7 @@ class _Log(TorchDispatchMode):
 
     def __init__(self) -> None:
         super().__init__()
-        self.seen: list[tuple[str, str, int]] = []
+        self.seen: list[tuple[str, str, int, int]] = []
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if any(kind not in (torch.Tensor, nn.Parameter) for kind in types):
@@ -92,7 +142,8 @@ class _Log(TorchDispatchMode):
         result = func(*args, **(kwargs or {}))
         if func.namespace in ("c10d", "_c10d_functional") and func.__name__.split(".")[0] not in _MOVE_NOTHING:
             every = (*args, *(kwargs or {}).values(), result)
-            self.seen.append((str(func), _group(every), max(map(_bytes, every))))
+            peer = args[2] if func.__name__.split(".")[0] in ("send", "recv_") else -1
+            self.seen.append((str(func), _group(every), max(map(_bytes, every)), peer))
         return result
 
 

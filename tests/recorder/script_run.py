@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from tensortide.executors.forks import prepared
 from tensortide.graph import Graph, load
+from tensortide.recorder.messages import Messages
 from tensortide.recorder.script import ScriptOptions
 from tensortide.recorder.script_launch import place_of
 from tests.recorder.forked_script import run_in
@@ -85,8 +86,9 @@ def forked(
     folder: Path, *command: str, kind: str = "file", options: ScriptOptions = SECOND, moved: bool = False
 ) -> Ran:
     """Run a script in a fork of a process that has imported what takes seconds, and done nothing else."""
-    files = {"graph": "step.tide", "outcome": "outcome.json", "progress": "progress"}
+    files = {"graph": "step.tide", "outcome": "outcome.json", "progress": "progress", "messages": "messages"}
     (own := folder / "run").mkdir(exist_ok=True)
+    Messages().save(own / "messages")
     places = {**{name: str(own / file) for name, file in files.items()}, "name": command[0]}
     asked = {**asdict(options), "place": place_of(options.ranks, options.rank or 0), "moved": moved}
     child = prepared(run_in, folder, {**places, **asked}, kind, command)

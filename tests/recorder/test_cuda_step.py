@@ -186,6 +186,26 @@ def test_autocast_and_scaler_are_those_of_cuda() -> None:
     assert "aten._amp_foreach_non_finite_check_and_unscale_.default" in _ops(graph)
 
 
+@pytest.mark.parametrize("make", [torch.ones, torch.empty, torch.zeros, torch.randn])
+def test_tensors_are_on_the_gpu_that_they_name(make: Any) -> None:
+    """A rank may name its own GPU without choosing it; values of small tensors are known, those of others are not."""
+
+    def workload() -> Step:
+        own = torch.device("cuda", 1)
+        weight = torch.ones(2).to(own).requires_grad_()
+        places = {each.device for each in (make(2, device=own), make(64, 64, device=own), weight)}
+        assert places == {own}
+
+        def step() -> Any:
+            loss = (make(2, device=own) * weight).sum()
+            loss.backward()
+            return loss
+
+        return step
+
+    assert set(capture(workload, device="cuda").index.devices) == {"cuda:1"}
+
+
 def test_the_gpu_answers_for_itself() -> None:
     def workload() -> Step:
         cuda = torch.cuda
@@ -385,3 +405,22 @@ def test_scale_of_attention_is_that_of_the_width_before_padding() -> None:
     (op,) = (op for op in capture(workload, device="cuda") if "flash_attention" in op.name)
     assert op.arguments["scale"] == pytest.approx(1 / math.sqrt(100))
     assert op.inputs[0].shape[-1] == 104
+
+
+def test_a_program_may_call_the_autograd_engine_itself() -> None:
+    def backward(loss: torch.Tensor) -> None:
+        loss.backward(torch.ones_like(loss))
+
+    def engine(loss: torch.Tensor) -> None:
+        run: Any = torch.autograd.Variable._execution_engine
+        gradients = (torch.ones_like(loss),)
+        how = {"inputs": (), "allow_unreachable": True, "accumulate_grad": True}
+        run.run_backward(tensors=(loss,), grad_tensors=gradients, keep_graph=False, create_graph=False, **how)
+
+    def workload(run: Any) -> Any:
+        net = torch.nn.Linear(8, 8)
+        return lambda: run(net(torch.randn(4, 8)).square().mean())
+
+    one, other = (capture(lambda run=run: workload(run), machine="t4") for run in (backward, engine))
+    assert [(op.name, op.phase) for op in one] == [(op.name, op.phase) for op in other]
+    assert Phase.BACKWARD in {op.phase for op in other}

@@ -31,7 +31,19 @@ def test_the_line_of_a_stack_is_the_innermost_of_the_program(tmp_path: Path) -> 
     assert innermost("") == ""
 
 
-@pytest.mark.parametrize(("work", "hangs"), [("import time; time.sleep(60)", True), ("while True: pass", False)])
+GRANDCHILD = """
+import subprocess, sys
+busy = "import time\\nuntil = time.time() + 8\\nwhile time.time() < until: pass"
+own = f"import subprocess, sys; subprocess.run([sys.executable, chr(45) + chr(83), chr(45) + chr(99), {busy!r}])"
+subprocess.run([sys.executable, "-S", "-c", own])
+"""
+
+
+@pytest.mark.parametrize(
+    ("work", "hangs"),
+    [("import time; time.sleep(60)", True), ("while True: pass", False), (GRANDCHILD, False)],
+    ids=["sleeps", "works", "has a grandchild that works"],
+)
 @pytest.mark.slow
 def test_a_process_hangs_if_it_uses_no_processor(work: str, hangs: bool) -> None:
     with subprocess.Popen([sys.executable, "-S", "-c", work]) as process:

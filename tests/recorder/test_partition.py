@@ -15,7 +15,7 @@ from tensortide.errors import PlanError, TorchUnavailable
 from tensortide.graph.model import Graph, Phase
 from tensortide.recorder import partition as module
 from tensortide.recorder.joint_graph import passes
-from tensortide.recorder.partition import partition
+from tensortide.recorder.partition import Partitioner
 from tensortide.recorder.torch_compat import partitioner
 
 SETTINGS = (0.6, 0.4, 0.2, 0.0)
@@ -107,7 +107,7 @@ def saved_by_pytorch(model: nn.Module, data: torch.Tensor, setting: float) -> in
 )
 def test_as_much_is_saved_as_of_the_graph_that_pytorch_traces(name: str, setting: float) -> None:
     model, data, graph = trained(name)
-    found = partition(graph, setting)
+    found = Partitioner(graph).partition(setting)
     (saved,) = found.saved.values()
     own = [graph.storages[s] for s in saved if graph.storages[s].birth is not None]
     assert sum(int(storage.nbytes) for storage in own) == saved_by_pytorch(model, data, setting)
@@ -124,7 +124,7 @@ def test_each_pair_of_passes_is_a_graph_of_its_own() -> None:
     graph = capture(step)
     pairs = passes(graph)
     assert len(pairs) == 2
-    found = partition(graph, 1.0)
+    found = Partitioner(graph).partition(1.0)
     assert sorted(found.saved) == [pair.middle for pair in pairs]
     for pair in pairs:
         assert graph.ops[pair.middle - 1].phase is Phase.FORWARD
@@ -134,6 +134,14 @@ def test_each_pair_of_passes_is_a_graph_of_its_own() -> None:
         assert made & found.saved[pair.middle]
 
 
+def test_a_setting_saves_the_same_whatever_was_asked_before() -> None:
+    _, _, graph = trained("residual")
+    one = Partitioner(graph)
+    first, last = (Partitioner(graph).partition(setting) for setting in (0.6, 0.0))
+    assert first != last
+    assert [one.partition(setting) for setting in (0.6, 0.0, 0.6)] == [first, last, first]
+
+
 def test_the_caller_may_give_the_gradient() -> None:
     model, data, gradient = chain(nn.ReLU), torch.randn(8, 16), torch.randn(8, 4)
 
@@ -141,7 +149,8 @@ def test_the_caller_may_give_the_gradient() -> None:
         model(data).backward(gradient)
 
     graph = capture(step)
-    least, most = partition(graph, 0.0), partition(graph, 1.0)
+    made_by = Partitioner(graph)
+    least, most = made_by.partition(0.0), made_by.partition(1.0)
     (few,), (many,) = least.saved.values(), most.saved.values()
     made = {number for number, storage in enumerate(graph.storages) if storage.birth is not None}
     assert not few & made
@@ -151,7 +160,7 @@ def test_the_caller_may_give_the_gradient() -> None:
 def test_what_cannot_be_partitioned_says_why(monkeypatch: pytest.MonkeyPatch) -> None:
     model, data = chain(nn.ReLU), torch.randn(8, 16)
     with pytest.raises(PlanError, match="no backward pass"):
-        partition(capture(lambda: model(data)), 0.5)
+        Partitioner(capture(lambda: model(data)))
     graph = captured(model, data)
 
     def fails(*_: Any, **__: Any) -> None:
@@ -160,7 +169,7 @@ def test_what_cannot_be_partitioned_says_why(monkeypatch: pytest.MonkeyPatch) ->
     settings = partitioner()[1]
     monkeypatch.setattr(module, "partitioner", lambda: (fails, settings))
     with pytest.raises(PlanError, match=r"it fails: a first line$"):
-        partition(graph, 0.5)
+        Partitioner(graph).partition(0.5)
     monkeypatch.setattr(module, "partitioner", lambda: (fails, object()))
     with pytest.raises(TorchUnavailable, match="takes no memory budget"):
-        partition(graph, 0.5)
+        Partitioner(graph).partition(0.5)

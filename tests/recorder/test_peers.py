@@ -1,4 +1,4 @@
-"""A pretended group answers for its other ranks: objects that they would send, and shapes of pipeline stages."""
+"""A pretended group answers for its other ranks, or asks them: objects that they would send, shapes of stages."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from torch import nn
 from tensortide import capture
 from tensortide.errors import CaptureError
 from tensortide.graph import Graph
-from tensortide.graph.communication import group_of, moves_data, payload_bytes
+from tensortide.graph.communication import group_of, moves_data, payload_bytes, peer_of
+from tensortide.parallelism.meetings import meetings
 from tests.marks import since
 from tests.recorder import collective_program
 
@@ -64,10 +65,18 @@ def test_objects_of_other_ranks_are_those_of_this_one() -> None:
     )
 
 
-@pytest.mark.parametrize("call", ["broadcast_object_list", "recv_object_list"])
-def test_what_only_another_rank_knows_is_an_error_that_names_it(call: str) -> None:
-    with pytest.raises(CaptureError, match=rf"rank 0 of 4 waits for objects of rank 2 \({call}\)"):
-        step_after(lambda: getattr(dist, call)([None], src=2))
+def test_what_only_another_rank_knows_is_asked_of_that_one() -> None:
+    def asks() -> None:
+        name = [{"run": dist.get_rank()} if dist.get_rank() == 2 else None]
+        dist.broadcast_object_list(name, src=2)
+        assert name == [{"run": 2}]
+
+    assert len(step_after(asks).meta.assumptions) == 1
+
+
+def test_an_object_that_nobody_sends_is_an_error_that_names_the_rank() -> None:
+    with pytest.raises(CaptureError, match=r"rank 0 of 4 waits for objects of rank 2 \(recv_object_list\)"):
+        step_after(lambda: dist.recv_object_list([None], src=2))
 
 
 def test_a_step_that_exchanges_nothing_assumes_nothing_of_other_ranks() -> None:
@@ -75,18 +84,20 @@ def test_a_step_that_exchanges_nothing_assumes_nothing_of_other_ranks() -> None:
 
 
 def piped() -> Callable[[], Any]:
-    """The first of two stages, with four micro-batches."""
+    """Two stages, with four micro-batches."""
     from torch.distributed.pipelining import PipelineStage, Schedule1F1B
 
     dist.init_process_group("nccl")
     place = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    layer = nn.Linear(WIDTH, WIDTH).to(place)
+    stage = dist.get_rank()
+    layer = nn.Linear((1 + stage) * WIDTH, 2 * WIDTH).to(place)
     optimizer = torch.optim.SGD(layer.parameters())
-    schedule = Schedule1F1B(PipelineStage(layer, 0, 2, place), BATCH, loss_fn=lambda out, target: (out - target).sum())
-    x = torch.randn(BATCH, WIDTH, device=place)
+    part = PipelineStage(layer, stage, 2, place)
+    schedule = Schedule1F1B(part, BATCH, loss_fn=lambda out, target: (out - target).sum())
+    x, target = (torch.randn(BATCH, width, device=place) for width in (WIDTH, 2 * WIDTH))
 
     def step() -> None:
-        schedule.step(x)
+        schedule.step(target=target) if stage else schedule.step(x)
         optimizer.step()
         optimizer.zero_grad()
 
@@ -95,14 +106,15 @@ def piped() -> Callable[[], Any]:
 
 @since(2, 13, "stages of pipelines agree on their shapes in another way")
 def test_a_stage_of_a_pipeline_sends_activations_and_receives_their_gradients() -> None:
-    graph = capture(piped, ranks=2, device="cuda")
-    moved = [(op.name.split(".")[1].strip("_"), payload_bytes(op)) for op in graph if op.name.startswith("c10d.")]
-    assert moved.count(("send", WIDTH * 4)) == moved.count(("recv", WIDTH * 4)) == BATCH
-    assert any("pipeline stages" in each for each in graph.meta.assumptions)
+    for rank in (0, 1):  # the second one after the first, whose shapes it asks for
+        graph = capture(piped, ranks=2, rank=rank, device="cuda")
+        moved = [(op.name.split(".")[1].strip("_"), payload_bytes(op)) for op in graph if op.name.startswith("c10d.")]
+        assert moved.count(("send", 2 * WIDTH * 4)) == moved.count(("recv", 2 * WIDTH * 4)) == BATCH
+        assert any("pipeline stages" in each for each in graph.meta.assumptions) == (rank == 0)
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "ranks"), [("sharded", 2), ("two_dimensions", 4)])
+@pytest.mark.parametrize(("name", "ranks"), [("sharded", 2), ("two_dimensions", 4), ("piped", 8), ("interleaved", 4)])
 def test_collectives_are_those_of_a_run_over_gloo(name: str, ranks: int, tmp_path: Path) -> None:
     arguments = [name, *(str(each) for each in (ranks, tmp_path / "store"))]
     command = [sys.executable, collective_program.__file__, arguments[0]]
@@ -111,6 +123,8 @@ def test_collectives_are_those_of_a_run_over_gloo(name: str, ranks: int, tmp_pat
         for rank in range(ranks)
     ]
     printed = [each.communicate()[0] for each in running]
-    graph = capture(collective_program.PROGRAMS[name], ranks=ranks)
-    moved = [[op.name, group_of(op), payload_bytes(op)] for op in graph if moves_data(op.name)]
-    assert moved == json.loads(printed[0])
+    graphs = [capture(collective_program.PROGRAMS[name], ranks=ranks, rank=rank) for rank in range(ranks)]
+    for graph, logged in zip(graphs, printed, strict=True):
+        moved = [[op.name, group_of(op), payload_bytes(op), peer_of(op)] for op in graph if moves_data(op.name)]
+        assert moved == json.loads(logged)
+    assert sum(len(each.ops) for each in meetings(dict(enumerate(graphs)))) == sum(map(len, map(json.loads, printed)))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -13,7 +14,7 @@ from torch import nn
 
 from tensortide import capture, timeline
 from tensortide.errors import CaptureError, WorkloadError
-from tensortide.graph import Graph, Role
+from tensortide.graph import Graph, Phase, Role
 from tensortide.reports.sections import Step
 from tensortide.reports.sections.collectives import of_step
 from tests.marks import some_slow
@@ -138,6 +139,41 @@ def test_ranks_on_a_pretended_gpu_move_the_same_bytes(wrap: Callable[[], Callabl
     assert there.index.main_device == "cuda:0"
 
 
+def test_ops_that_only_learn_a_shape_are_none_of_the_step() -> None:
+    """SGD with momentum runs ops in its second step, which is recorded, that it does not run in the first."""
+
+    def build() -> Callable[[], Any]:
+        from torch.distributed.fsdp import fully_shard
+
+        dist.init_process_group("gloo")
+        model = nn.Sequential(nn.Linear(WIDTH, WIDTH), nn.ReLU(), nn.Linear(WIDTH, WIDTH))
+        fully_shard(model)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, foreach=False)
+        x = torch.randn(BATCH, WIDTH)
+
+        def step() -> None:
+            model(x).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+
+        return step
+
+    graph = capture(build, ranks=RANKS)
+    updates = Counter(graph.calls[op.call].op for op in graph.ops if op.phase is Phase.OPTIMIZER)
+    assert updates == {"aten.mul_.Tensor": 4, "aten.add_.Tensor": 8}
+
+
+def test_sharding_allocates_on_streams_of_its_own() -> None:
+    """As PyTorch's ``fully_shard`` does: what is gathered on one stream, gradients on another, also those before."""
+    graph = capture(sharded, ranks=RANKS, device="cuda")
+    gathered = {graph.storages[t.storage].stream for op in graph for t in op.outputs if "all_gather_copy_in" in op.name}
+    gradients = {storage.stream for storage in graph.storages if storage.role is Role.GRADIENT}
+    assert len(gathered) == len(gradients) == 1
+    assert not {0} & (gathered | gradients)
+    assert gathered != gradients
+    assert {storage.stream for storage in graph.storages if storage.role is Role.PARAMETER} == {0}
+
+
 def test_hooks_reduce_and_what_is_not_synchronized_moves_nothing() -> None:
     def workload() -> Callable[[], Any]:
         dist.init_process_group("gloo")
@@ -187,6 +223,27 @@ def test_a_group_of_others_is_refused_and_of_one_is_not(monkeypatch: pytest.Monk
 
     graph = capture(spawns, ranks=RANKS)
     assert payload(graph) == {("allreduce", "backward"): (WIDTH * WIDTH + WIDTH) * 4}
+
+
+def coalesced() -> Callable[[], Any]:
+    dist.init_process_group("nccl")
+    layer = nn.Linear(8, 8, device="cuda")
+
+    def step() -> None:
+        layer(torch.randn(4, 8, device="cuda")).sum().backward()
+        gradients = [each.grad for each in layer.parameters() if each.grad is not None]
+        with dist.distributed_c10d._coalescing_manager(device=torch.device("cuda"), async_ops=True) as sums:
+            for each in gradients:
+                dist.all_reduce(each)
+        sums.wait()
+        layer.zero_grad()
+
+    return step
+
+
+def test_a_collective_of_several_tensors_moves_them_all() -> None:
+    moved = payload(capture(coalesced, ranks=RANKS, device="cuda"))
+    assert list(moved.values()) == [(8 * 8 + 8) * 4]
 
 
 def test_no_group_remains() -> None:

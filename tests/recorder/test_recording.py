@@ -175,6 +175,29 @@ def test_optimizers_may_step_in_hooks_of_backward() -> None:
     assert {s.birth for s in recording.graph.storages if s.role is Role.OPTIMIZER_STATE} == {None}
 
 
+def test_the_state_of_an_optimizer_inside_of_another_is_named() -> None:
+    class Both(torch.optim.Optimizer):
+        def __init__(self, parameters: list[torch.Tensor]) -> None:
+            self.inner = torch.optim.Adam(parameters)
+            super().__init__(parameters, {})
+
+        def step(self, closure: Any = None) -> None:  # type: ignore[override]
+            self.inner.step(closure)
+
+        def zero_grad(self, set_to_none: bool = True) -> None:
+            self.inner.zero_grad(set_to_none)
+
+    model = nn.Linear(4, 4)
+    both = Both([*model.parameters()])
+    with tensortide.record() as recording:
+        for _ in range(3):
+            model(torch.randn(2, 4)).sum().backward()
+            both.step()
+            both.zero_grad()
+    named = [entry.name for entry in recording.graph.named if entry.role is Role.OPTIMIZER_STATE]
+    assert sorted(named) == sorted(f"{p}.{s}" for p in ("bias", "weight") for s in ("exp_avg", "exp_avg_sq", "step"))
+
+
 def test_a_decorated_step_is_recorded_whole() -> None:
     body = classifier()
     step = tensortide.record(body)

@@ -291,6 +291,34 @@ def test_another_program_is_told_once_and_keeps_its_results() -> None:
     assert same_as_without(other, step, 4)
 
 
+def test_a_step_that_begins_otherwise_is_told_and_counted_and_evaluation_is_not() -> None:
+    model = nn.Sequential(*(layer for _ in range(3) for layer in (nn.Linear(16, 16), nn.Tanh())))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1, foreach=False)
+    x = torch.randn(4, 16)
+
+    def step(others: int = 0) -> None:
+        scores = model[:2](x)
+        for _ in range(others):
+            scores = scores + 1
+        model[2:](scores).square().mean().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    graph = tensortide.capture(step)
+    with Budget(UNLIMITED, in_order(graph, range(len(graph)), "cpu"), graph=graph) as budget:
+        step()
+        with torch.no_grad():
+            for _ in range(20):
+                model(x)
+        step()
+        assert (budget.usage.followed_steps, budget.usage.left_steps) == (2, 0)
+        with pytest.warns(PlanLeft, match="at op 0 of .* a step that begins otherwise came"):
+            step(others=1)
+        step(others=2)
+        step()
+        assert (budget.usage.followed_steps, budget.usage.left_steps) == (3, 2)
+
+
 def test_the_limit_holds_where_the_plan_does_not() -> None:
     build = tower
     step = built(build)

@@ -20,6 +20,7 @@ from tensortide.run.budget import Budget
 from tensortide.run.plan_actions import PlanActions, followed_peak_bytes
 from tensortide.run.traced import LiveStep
 from tensortide.timelines import timeline
+from tests.marks import some_slow
 from tests.run.follow_steps import Build, built, example, loop, same_as_without, traced
 from tests.run.kinds import KINDS, checkpointed, recurrent, two_players
 from tests.run.layers import LAYERS, WIDTH
@@ -118,6 +119,60 @@ def assert_kept(build: Build, share: float, *, exactly: bool = True) -> int:
 
 def test_a_step_that_sums_gradients_recomputes_what_was_planned() -> None:
     assert assert_kept(functools.partial(loop, 8), 0.85) > 0
+
+
+def waiting() -> Callable[[], Any]:
+    """A step whose gradients wait through the next forward pass, in which nothing can recompute them."""
+    model = nn.Sequential(*(layer for _ in range(4) for layer in (nn.Linear(32, 32), nn.Tanh())))
+    update = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+    x = torch.randn(64, 32)
+
+    def step() -> Any:
+        loss = model(x).square().mean()
+        update.zero_grad()
+        loss.backward()
+        update.step()
+        return loss.detach()
+
+    return step
+
+
+def overwriting() -> Callable[[], Any]:
+    """A step whose states are read, and then overwritten: what was read cannot be recomputed in a run."""
+    weight = nn.Parameter(torch.randn(8, 64))
+    x = torch.randn(64, 64)
+
+    def step() -> Any:
+        weight.grad = None
+        total = (x * weight[0]).sum()
+        state = x * weight[1]
+        for row in weight[2:]:
+            read = state.clone()
+            state.mul_(0.5).add_(1)
+            total = total + (read * row).sigmoid().sum()
+        total.backward()
+        return total.detach()
+
+    return step
+
+
+@pytest.mark.parametrize(("build", "share"), some_slow([(waiting, 0.85), (overwriting, 0.8)], [(waiting, 0.85)]))
+def test_a_run_that_follows_a_plan_fits_the_budget_with_what_the_program_cannot_evict(
+    build: Build, share: float
+) -> None:
+    graph = tensortide.capture(built(build), real=True)
+    limit = int(timeline(graph).peak_bytes * share)
+    ask = functools.partial(tensortide.plan, graph, limit, durations_ns=[1000] * len(graph), effort=0.05)
+    found, fastest = ask(), ask(followed=False)
+    assert found.plan is not None
+    assert fastest.plan is not None
+    assert followed_peak_bytes(graph, fastest.plan) > limit >= followed_peak_bytes(graph, found.plan)
+    assert found.unfollowed_ns == fastest.step_ns
+    budget = traced(built(build), limit, graph, policy=found.plan)
+    assert (budget.usage.followed_steps, budget.usage.left_steps) == (3, 0)
+    assert max(live.peak_bytes for live in budget.steps) <= limit
+    recomputations = [sum(live.is_recompute) for live in budget.steps]
+    assert set(recomputations) == {sum(map(Counter.total, recomputed(found.plan)))}
 
 
 @pytest.mark.slow

@@ -289,3 +289,34 @@ def test_calls_of_one_kind_cost_the_least_time_that_one_took(compiled: bool) -> 
         assert len(costs) == len(held)
         assert costs == sorted(costs, reverse=True)
         assert sum(costs) <= budget.usage.base_ns
+
+
+def test_losses_that_are_kept_do_not_keep_the_scores_they_are_made_of() -> None:
+    """Scores that wait for the next ones outlive the parameters they are made of; each loss could be recomputed from
+    its own for good, in more memory with every step."""
+    torch.manual_seed(0)
+    model = nn.Sequential(*[layer for _ in range(6) for layer in (nn.Linear(64, 64), nn.GELU())])
+    update, x = torch.optim.SGD(model.parameters(), lr=0.01), torch.randn(ROWS, 64)
+    losses: list[torch.Tensor] = []
+    latest: dict[str, torch.Tensor] = {}
+
+    def step() -> None:
+        latest["scores"] = scores = model(x)
+        loss = scores.square().mean()
+        loss.backward()
+        update.step()
+        update.zero_grad()
+        latest["scores"] = scores.detach()
+        losses.append(loss.detach())
+
+    gc.collect()
+    with Budget(UNLIMITED) as free:
+        step()
+    counts: list[int] = []
+    with Budget(free.usage.peak_bytes * 3 // 4) as budget:
+        for _ in range(24):
+            step()
+            counts.append(budget.usage.recomputations)
+    taken = [after - before for before, after in itertools.pairwise(counts)]
+    assert max(taken[-12:]) <= max(taken[2:8])
+    assert len(losses) == 25

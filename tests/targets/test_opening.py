@@ -51,6 +51,7 @@ GIVEN: dict[str, Any] = {
     "first_step": True,
     "assume": ("train.py:4=2",),
     "rank": 0,
+    "all_stages": True,
     "compiled": True,
     "step": "2",
     "keep_running": True,

@@ -12,9 +12,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from scripts.training.collectives import Collectives
 from tensortide.timing import Device, device
 from tensortide.timing.collectives.constants import fabric
-from tensortide.timing.fit.collectives import Collectives
 from tensortide.timing.fit.samples import Samples, samples
 from tensortide.timing.work import Work, elementwise, product
 from tests.reference import reference_folder

@@ -305,7 +305,7 @@ def test_four_ranks_from_two_and_eight_are_within_a_tenth(reference: Path) -> No
     measured_times(reference)
     import numpy as np
 
-    from tensortide.timing.fit.collectives import without_ranks
+    from scripts.training.collectives import without_ranks
     from tests.timing.tables import nccl
 
     tested = ("A100-SXM-80GB", "H100-SXM-80GB", "H200-SXM-141GB", "B200-SXM-180GB")

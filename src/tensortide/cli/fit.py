@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tensortide.cli.job import show_job
 from tensortide.cli.search import searching
 from tensortide.cli.show import Files, OutputRequest, show
 from tensortide.cli.verb import verb
@@ -17,6 +18,8 @@ def fit(asked: FitRequest, files: Files, out: OutputRequest) -> ExitStatus:
     --machine may be repeated. Exits with 1 if it fits none of them, with 4 if that is unsure. Ctrl-C ends the search
     and shows what is known.
     """
+    if asked.capture.all_stages:
+        return show_job(asked, asked.capture, files, out, rates=asked.links.rates, memory=asked.memory)
     with searching(out.quiet) as search:
         found = answer(asked, search)
     made = found.document()

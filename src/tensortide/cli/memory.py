@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from tensortide.cli.console import progress
+from tensortide.cli.job import show_job
 from tensortide.cli.show import Files, OutputRequest, show
 from tensortide.cli.verb import verb
 from tensortide.recorder import resolver
@@ -19,6 +20,9 @@ def memory(asked: MemoryRequest, files: Files, out: OutputRequest) -> None:
     """Show memory over one step: its peak, by phase and by module, over time, and what is resident at the peak."""
     from tensortide.reports.sections.idle import FIGURES
 
+    if asked.step.capture.all_stages:
+        show_job(asked, asked.step.capture, files, out)
+        return
     with progress(out.quiet) as say:
         found = answer(asked, say)
         made = _of_step(found, asked) if isinstance(found, StepMemory) else _of_idle(found, asked)

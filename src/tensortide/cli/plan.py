@@ -35,6 +35,7 @@ from tensortide.studies.planning.request import (
 )
 from tensortide.studies.torch_file.choice import own_suffix
 from tensortide.targets.command import command, typed
+from tensortide.timelines import timeline
 from tensortide.units import format_bytes
 from tensortide.write import write_files
 
@@ -85,19 +86,30 @@ def _follow(asked: PlanRequest, found: Planned, graph: Graph) -> Iterator[str]:
         yield f"in {target.file}, where training begins: {words} the loop inside follows the plan"
     if found.plan is None or not isinstance(target, Workload):
         return
+    if max(map(len, graph.meta.groups.values()), default=1) > 1:
+        # run is one process: each of several applies the file.
+        if asked.torch is None:
+            yield "add --torch less.py for a file that each process applies: tensortide run is one process"
+        return
     from tensortide.run.device import has_gpu
     from tensortide.run.plan_actions import followed_peak_bytes
 
     budget, settings = asked.budget, [part for one in asked.step.capture.set for part in ("--set", one)]
     given = isinstance(budget, Budget) and budget.nbytes is not None and budget.text
-    peak = 0 if moves(found.plan) else followed_peak_bytes(unrolled(graph), found.plan)
+    straight = unrolled(graph)
+    peak = 0 if moves(found.plan) else followed_peak_bytes(straight, found.plan)
     is_more = peak > found.budget_bytes
     plan_file = "plan.json" if asked.plan is None else str(asked.plan)
     room = ("--budget", str(peak) if is_more else given or str(found.budget_bytes))
     follow = command("run", asked.target, *settings, *room, "--policy", plan_file)
     if asked.step.capture.wants_gpu and not has_gpu():
         follow = f"on a machine with a GPU, {follow}"
-    why = f"  # {format_bytes(peak)}: the program holds tensors beyond their last use" if is_more else ""
+    plain = format_bytes(timeline(straight, device=found.device).peak_bytes)
+    why = (
+        f"  # {format_bytes(peak)}, without a plan {plain}: the program holds tensors that the plan evicts"
+        if is_more
+        else ""
+    )
     yield (follow if asked.plan else f"add --plan {plan_file} to write the plan, then {follow}") + why
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from tensortide.cli.console import progress
+from tensortide.cli.job import show_job
 from tensortide.cli.show import Files, OutputRequest, show
 from tensortide.cli.verb import verb
 from tensortide.reports.request import ReportRequest, answer
@@ -35,6 +36,9 @@ def report(asked: ReportRequest, files: Files, out: OutputRequest) -> None:
     from tensortide.reports.sections.ops import schedule
     from tensortide.reports.snapshot import render_snapshot
 
+    if asked.step.capture.all_stages:
+        show_job(asked, asked.step.capture, files, out)
+        return
     with progress(out.quiet) as say:
         step = answer(asked, say)
         say("counting")

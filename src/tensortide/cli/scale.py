@@ -9,6 +9,7 @@ from tensortide.cli.verb import verb
 from tensortide.errors import ExitStatus
 from tensortide.studies.scale.request import ScaleRequest, answer
 from tensortide.studies.scale.run import run_best
+from tensortide.studies.scale.study import Scale
 
 
 @verb
@@ -20,16 +21,14 @@ def scale(asked: ScaleRequest, files: Files, out: OutputRequest) -> ExitStatus:
     the best one with more and fewer replicas. Configurations of a captured step are evaluated on all cores (--threads)
     or on a Ray cluster (--cluster); Ctrl-C ends the search and shows the results so far.
     """
-    from tensortide.reports.sections.scale import document
-
     with searching(out.quiet) as search:
         found = answer(asked, search)
     with postponed() as interrupts:
-        if asked.steps is not None and found.best is not None:
+        if asked.steps is not None and isinstance(found, Scale) and found.best is not None:
             end_requests()
             found = run_best(asked, found)
-    made = document(found)
-    show(made, out, wrote=files.write(made, table="configurations" if len(found.legal) > 1 else "parts"))
+    made = found.document()
+    show(made, out, wrote=files.write(made, table=found.table))
     for interrupt in interrupts:
         raise interrupt
     return found.status

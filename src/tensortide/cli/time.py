@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 from tensortide.cli.console import progress
+from tensortide.cli.job import show_job
 from tensortide.cli.show import Files, OutputRequest, show
 from tensortide.cli.verb import family, verb
 from tensortide.request import Opt, Request
@@ -48,6 +49,9 @@ def time(asked: TimeRequest, devices: DevicesRequest, files: Files, out: OutputR
 
     if devices.listed:
         _list(asked.target, files, out)
+        return
+    if asked.capture.all_stages:
+        show_job(asked, asked.capture, files, out, rates=asked.links.rates)
         return
     with progress(out.quiet) as say:
         found = answer(asked, say)

@@ -9,10 +9,10 @@ from tensortide.expr import Condition, Expr, symbol, total
 from tensortide.expr.atoms import alternatives
 from tensortide.formulas.far_settings import lowest_setting
 from tensortide.formulas.measure import EXPLAINED, FOOTPRINT, Figure, Figures, Level, Moment, numeric, sums
+from tensortide.formulas.meeting_sizes import computed_sizes, ones_at, settings_of_one
 from tensortide.formulas.peaks import LITTLE_WORK, MORE_WORK, SEARCHED_OPS, falls_short, largest
 from tensortide.formulas.region import quotients, sizes
 from tensortide.formulas.sampler import Sample, Sampler, shown
-from tensortide.formulas.sizes_of_one import computed_sizes, ones_at, settings_of_one
 from tensortide.formulas.space import Setting
 from tensortide.formulas.structures import Structures
 from tensortide.timelines import timeline

@@ -21,7 +21,7 @@ from tensortide.errors import TensortideError
 from tensortide.expr import Condition, Expr, computed, conditions, constant, sized, symbol
 from tensortide.expr.size import quotient
 from tensortide.formulas.remembering import remembering
-from tensortide.formulas.space import Scalar, Setting
+from tensortide.formulas.space import Scalar, Setting, Space
 from tensortide.graph.model import Graph
 from tensortide.importers import built
 from tensortide.recorder.shape_reads import shape_reads
@@ -182,3 +182,31 @@ def thresholds(path: Iterable[Condition], setting: Mapping[str, int]) -> list[Co
         )
         found += [] if is_loop else [condition for _, condition in sides]
     return found
+
+
+# -- sizes that must not exceed others --------------------------------------------------------------
+# Refusals that no comparison in the workload's code explains: a size that must not exceed another one, as a window its
+# sequence. All refused settings are beyond it, no legal one is; captures just there bear it out.
+
+
+Takes = Callable[[Setting], bool]
+"""Tells whether the workload takes a setting."""
+_ENOUGH = 2
+"""Refused settings from which a comparison is guessed."""
+
+
+def refused_comparison(
+    space: Space, legal: Sequence[Setting], refused: Sequence[Setting], takes: Takes, tried: set[tuple[str, str]]
+) -> Condition | None:
+    """The comparison of two sizes that all ``refused`` settings fail and all ``legal`` ones meet, if the workload
+    refuses settings just beyond it too. Pairs of sizes that were ``tried`` are added to these."""
+    own = space.defaults
+    for one, other in itertools.permutations([name for name in space.over if name not in space.turns], 2):
+        beyond = len(refused) >= _ENOUGH and all(setting[one] > setting[other] for setting in refused)
+        if not beyond or any(setting[one] > setting[other] for setting in (*legal, own)) or (one, other) in tried:
+            continue
+        tried.add((one, other))
+        if not any(takes({**own, one: value}) for value in (own[other] + 1, 2 * own[other] + 1)):
+            may_be_equal = takes({**own, one: own[other]})
+            return Condition(symbol(other) - symbol(one), ">=" if may_be_equal else ">")
+    return None

@@ -6,7 +6,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -14,18 +14,25 @@ from typing import Annotated, Any, NamedTuple, TypeAlias
 
 from msgspec.structs import replace
 
+from tensortide.cost import count
 from tensortide.cost.count import MISSING
 from tensortide.errors import ExpressionError, RequestError, UnknownCost
+from tensortide.expr import conditions, expr_of
+from tensortide.expr.floors import given_whole
 from tensortide.formulas.confirm import confirm
 from tensortide.formulas.derive import LIMIT_S, symbolic
 from tensortide.formulas.formulas import Formulas
 from tensortide.formulas.formulas_file import is_formulas_file, load_formulas, save_formulas
-from tensortide.formulas.of_graph import formulas_of_graph
+from tensortide.formulas.measure import counted_totals
+from tensortide.formulas.region import divisible, quotients, simplified, sizes
 from tensortide.formulas.result import Symbolic
 from tensortide.formulas.solution import Solution
+from tensortide.graph.model import Graph
 from tensortide.graph.sizes import known_sizes
+from tensortide.graph.trips import guess_text, guessed_trips
 from tensortide.importers.door import File, resolve
 from tensortide.importers.symbols import require_symbols
+from tensortide.memory import footprint_bytes
 from tensortide.progress import Say, silent
 from tensortide.recorder import resolver
 from tensortide.recorder.script_command import Script
@@ -251,3 +258,35 @@ def _require_formulas(found: Symbolic) -> None:
     missing += [f"  {name} is held: {reason}" for name, reason in found.held.items()]
     if missing:
         raise UnknownCost("\n".join(["not everything has a formula:", *missing, *([MISSING] if found.unknown else [])]))
+
+
+# -- graphs with expressions ------------------------------------------------------------------------
+# Totals of a graph whose sizes are expressions, by the cost rules alone.
+
+
+def formulas_of_graph(graph: Graph, defaults: Mapping[str, int], workload: str = "") -> Formulas:
+    """Return the totals of ``graph``, by the default rules; ``defaults`` are values of the symbols in its sizes.
+
+    Raises ExpressionError if it has none, and for ops without a cost rule: a total that lacks them is no total.
+    """
+    known = sizes(graph)
+    whole = quotients(known)
+    with conditions() as asked, given_whole(whole):
+        counted = count(graph)
+        totals = {name: expr_of(total) for name, total in counted_totals(counted, footprint_bytes(graph)).items()}
+    if not counted.coverage.complete:
+        missing = ", ".join(str(group) for group in counted.coverage.missing)
+        raise ExpressionError(f"{workload or 'the graph'} has ops without a cost rule: {missing}")
+    used = sorted({name for expr in totals.values() for name in expr.symbols})
+    if not used:
+        raise ExpressionError(f"the sizes of {workload or 'the graph'} are numbers: there is nothing to vary")
+    lowest = dict.fromkeys(used, 1)
+    region = (*divisible(whole), *simplified(asked, lowest, known, [dict(defaults)]))
+    kept = tuple(c for c in region if c.expr.symbols <= set(used))
+    return Formulas(
+        totals=totals,
+        defaults={name: defaults[name] for name in used},
+        region=kept,
+        workload=workload,
+        assumptions=(*graph.meta.assumptions, *([guess_text(guessed)] if (guessed := guessed_trips(graph)) else ())),
+    )

@@ -15,8 +15,7 @@ from tensortide.errors import DataDependent, TensortideError, WorkloadError
 from tensortide.expr import Condition, Expr
 from tensortide.expr.floors import quotients
 from tensortide.formulas.lift import Skeleton, skeleton
-from tensortide.formulas.observe import NOTHING_SEEN, Observed, Path, guessed, observed, thresholds
-from tensortide.formulas.refusals import refused_comparison
+from tensortide.formulas.observe import NOTHING_SEEN, Observed, Path, guessed, observed, refused_comparison, thresholds
 from tensortide.formulas.space import SMALL, Scalar, Setting, Space
 from tensortide.graph.model import Graph
 from tensortide.plans.order.minimal import MinimalFootprint, footprint, sure_bounds

@@ -126,6 +126,13 @@ def group_of(op: OpView) -> str:
     return found if isinstance(found, str) else ""
 
 
+def peer_of(op: OpView) -> int:
+    """The rank within its group to which a message is sent, or from which it comes; -1 for an op without one."""
+    given = dict(op.call.arguments)
+    found = given.get("dst", given.get("src"))
+    return found if isinstance(found, int) else -1
+
+
 def payload_bytes(op: OpView) -> int:
     """Bytes of the message of a collective, as ``COLLECTIVES`` counts them: of the largest argument or result in this
     process, a tensor or a list of them."""

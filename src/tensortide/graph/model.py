@@ -47,7 +47,9 @@ class Storage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """A block of bytes and its true eager life.
 
     ``birth`` is the op that allocates it (None: it existed before the step). ``death`` is exclusive:
-    the storage is released before op ``death`` starts (None: it outlives the step).
+    the storage is released before op ``death`` starts (None: it outlives the step). ``stream`` is the number of the
+    stream of its device on which it was allocated: 0 is that of the start of the step, others are numbered as they
+    occur.
     """
 
     nbytes: int
@@ -56,6 +58,7 @@ class Storage(msgspec.Struct, frozen=True, array_like=True, gc=False):
     birth: int | None
     death: int | None
     name: str = ""
+    stream: int = 0
 
 
 class Tensor(msgspec.Struct, frozen=True, array_like=True, gc=False):
@@ -216,6 +219,11 @@ class Meta(msgspec.Struct, frozen=True):
     untested: tuple[str, ...] = ()
     groups: dict[str, tuple[int, ...]] = {}
     guessed_trips: dict[str, int] = {}
+
+    @property
+    def is_program(self) -> bool:
+        """True for the step of a PyTorch program that was captured as it ran."""
+        return self.framework.startswith("torch ") and self.captured_on in ("fake", "real")
 
 
 class Graph(Shown, msgspec.Struct, frozen=True, dict=True):

@@ -16,7 +16,7 @@ from tensortide.measures.profiler import Profiler
 from tensortide.measures.status import SUFFIX, Status, load_status
 from tensortide.measures.subject import StepSubject
 from tensortide.progress import Say, silent
-from tensortide.request import Arg, Opt, Request
+from tensortide.request import Arg, Opt, OutFile, Request
 from tensortide.shown import Shown
 from tensortide.targets.machines import device_named
 from tensortide.targets.opening import opened
@@ -45,13 +45,7 @@ class MetricsRequest(Request):
     exclude: Annotated[tuple[str, ...], Opt("Leave a metric out.", of=("step", _STATUS), value="METRIC")] = ()
     output: Annotated[
         Path | None,
-        Opt(
-            "Save the metrics to a file (NAME.status.json) that tensortide compare reads.",
-            "--output -o",
-            writes=True,
-            common=True,
-            group="Output",
-        ),
+        OutFile("Save the metrics to a file (NAME.status.json) that tensortide compare reads.", "--output -o"),
     ] = None
     capture: CaptureRequest = CaptureRequest()
     strict: Strict = False

@@ -29,8 +29,8 @@ class Pool(Protocol):
     def allocated(self) -> int: ...
     @property
     def reserved(self) -> int: ...
-    def malloc(self, nbytes: int) -> Any:
-        """Take a block for ``nbytes`` bytes."""
+    def malloc(self, nbytes: int, stream: int = 0) -> Any:
+        """Take a block for ``nbytes`` bytes on ``stream``."""
 
     def release(self, block: Any) -> None:
         """Give ``block`` back."""
@@ -58,7 +58,7 @@ ALLOCATORS: dict[str, Allocator] = {
         title="CUDA caching allocator",
         rounding=CUDA_CACHING,
         pool=CachingAllocator,
-        caveat="replayed; the context and other streams come on top",
+        caveat="replayed, with a pool for each stream; the context comes on top",
         counters=("torch.cuda.max_memory_allocated", "torch.cuda.max_memory_reserved"),
     ),
     "pages": Allocator(title="Pages of 4 KiB", rounding=PAGES_4K, pool=partial(Rounded, PAGES_4K)),
@@ -114,6 +114,7 @@ class _Replay:
     def __init__(self, graph: Graph, pool: Pool, lives: Lifetimes, device: str) -> None:
         self.scratch = workspace_bytes(graph, device).tolist()
         self.pool, self.count, self.sizes = pool, len(graph), lives.nbytes.tolist()
+        self.streams = [storage.stream for storage in graph.storages]
         self.born: list[list[int]] = [[] for _ in range(self.count + 1)]
         self.dying: list[list[int]] = [[] for _ in range(self.count + 2)]
         self.blocks: dict[int, Any] = {}
@@ -151,7 +152,7 @@ class _Replay:
     def _malloc(self, indexes: Iterable[int]) -> None:
         for index in indexes:
             if index not in self.blocks:
-                self.blocks[index] = self.pool.malloc(self.sizes[index])
+                self.blocks[index] = self.pool.malloc(self.sizes[index], self.streams[index])
 
     def _release(self, indexes: Iterable[int]) -> None:
         for index in indexes:
@@ -159,14 +160,14 @@ class _Replay:
                 self.pool.release(self.blocks.pop(index))
 
     def _hand_on(self) -> None:
-        """Let the next step find what the step leaves behind, where the sizes agree: a gradient, an output."""
-        found: dict[int, list[int]] = {}
+        """Let the next step find what the step leaves behind, where sizes and streams agree: a gradient, an output."""
+        found: dict[tuple[int, int], list[int]] = {}
         for index in reversed(self.born[0]):
             if index not in self.blocks:
-                found.setdefault(self.sizes[index], []).append(index)
+                found.setdefault((self.sizes[index], self.streams[index]), []).append(index)
         before = set(self.born[0])
         for index in [index for index in self.blocks if index not in before]:
-            block, waiting = self.blocks.pop(index), found.get(self.sizes[index])
+            block, waiting = self.blocks.pop(index), found.get((self.sizes[index], self.streams[index]))
             if waiting:
                 self.blocks[waiting.pop()] = block
             else:

@@ -1,21 +1,24 @@
 """PyTorch's caching allocator on CUDA: pools, segments and the blocks they are split into.
 
-The rules are those of ``c10/cuda/CUDACachingAllocator`` with its default settings, for one stream:
+The rules are those of ``c10/cuda/CUDACachingAllocator`` with its default settings:
 
-- A request is rounded up to 512 bytes. Up to 1 MiB it is served by the *small* pool, else by the *large* one.
+- A request is rounded up to 512 bytes. Up to 1 MiB it is served by the *small* pool of its stream, else by the *large*
+  one. What one stream has freed no other can have.
 - The smallest free block of the pool that is large enough is taken (the lowest address among equals). The rest of it
   is split off and stays free, if it is at least 512 bytes (small pool) or more than 1 MiB (large pool).
 - Without such a block, a segment is reserved: 2 MiB for the small pool, 20 MiB for requests below 10 MiB, else the
   request rounded up to 2 MiB.
 - A freed block merges with its free neighbours in the segment. Segments are never given back.
 
-Not modelled: several streams, expandable segments, returning segments when the device is full, allocations by
-libraries (cuBLAS and cuDNN workspaces), and the device's context itself.
+Not modelled: blocks that wait for other streams that have used them (``record_stream``), expandable segments, and
+returning segments when the device is full.
 """
 
 from __future__ import annotations
 
 import bisect
+from collections import defaultdict
+from typing import NamedTuple
 
 from tensortide.memory.rounding import CUDA_CACHING
 
@@ -27,15 +30,22 @@ LARGE_SEGMENT = 20 * MIB
 ROUND_LARGE = 2 * MIB
 
 
+class _Pool(NamedTuple):
+    """A pool: of small or large blocks, of one stream."""
+
+    small: bool
+    stream: int
+
+
 class _Block:
     """A part of a segment: free, or taken by one storage."""
 
-    __slots__ = ("address", "after", "before", "free", "size", "small")
+    __slots__ = ("address", "after", "before", "free", "pool", "size")
 
-    def __init__(self, address: int, size: int, small: bool, before: _Block | None, after: _Block | None) -> None:
+    def __init__(self, address: int, size: int, pool: _Pool, before: _Block | None, after: _Block | None) -> None:
         self.address = address
         self.size = size
-        self.small = small
+        self.pool = pool
         self.before = before
         self.after = after
         self.free = True
@@ -47,17 +57,17 @@ class CachingAllocator:
     def __init__(self) -> None:
         self.reserved = 0
         self.allocated = 0
-        self._free: dict[bool, list[tuple[int, int, _Block]]] = {True: [], False: []}
+        self._free: defaultdict[_Pool, list[tuple[int, int, _Block]]] = defaultdict(list)
 
-    def malloc(self, nbytes: int) -> _Block | None:
-        """Take a block for ``nbytes`` bytes; an empty request takes none."""
+    def malloc(self, nbytes: int, stream: int = 0) -> _Block | None:
+        """Take a block for ``nbytes`` bytes on ``stream``; an empty request takes none."""
         if nbytes == 0:
             return None
         size = CUDA_CACHING(nbytes)
-        small = size <= SMALL_REQUEST
-        pool = self._free[small]
-        at = bisect.bisect_left(pool, (size, -1))
-        block = pool.pop(at)[2] if at < len(pool) else self._segment(size, small)
+        pool = _Pool(size <= SMALL_REQUEST, stream)
+        free = self._free[pool]
+        at = bisect.bisect_left(free, (size, -1))
+        block = free.pop(at)[2] if at < len(free) else self._segment(size, pool)
         self._split(block, size)
         block.free = False
         self.allocated += block.size
@@ -74,18 +84,18 @@ class CachingAllocator:
             block = self._join(self._taken(block.before), block)
         self._offer(block)
 
-    def _segment(self, size: int, small: bool) -> _Block:
-        length = SMALL_SEGMENT if small else LARGE_SEGMENT
+    def _segment(self, size: int, pool: _Pool) -> _Block:
+        length = SMALL_SEGMENT if pool.small else LARGE_SEGMENT
         if size >= MEDIUM_REQUEST:
             length = -(-size // ROUND_LARGE) * ROUND_LARGE
         self.reserved += length
-        return _Block(self.reserved - length, length, small, None, None)
+        return _Block(self.reserved - length, length, pool, None, None)
 
     def _split(self, block: _Block, size: int) -> None:
         rest = block.size - size
-        if rest < CUDA_CACHING.block or (not block.small and rest <= SMALL_REQUEST):
+        if rest < CUDA_CACHING.block or (not block.pool.small and rest <= SMALL_REQUEST):
             return
-        tail = _Block(block.address + size, rest, block.small, block, block.after)
+        tail = _Block(block.address + size, rest, block.pool, block, block.after)
         if tail.after is not None:
             tail.after.before = tail
         block.after, block.size = tail, size
@@ -101,8 +111,8 @@ class CachingAllocator:
 
     def _offer(self, block: _Block) -> None:
         block.free = True
-        bisect.insort(self._free[block.small], (block.size, block.address, block))
+        bisect.insort(self._free[block.pool], (block.size, block.address, block))
 
     def _taken(self, block: _Block) -> _Block:
-        pool = self._free[block.small]
-        return pool.pop(bisect.bisect_left(pool, (block.size, block.address)))[2]
+        free = self._free[block.pool]
+        return free.pop(bisect.bisect_left(free, (block.size, block.address)))[2]

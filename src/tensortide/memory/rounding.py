@@ -49,8 +49,9 @@ class Rounded:
         """Bytes taken from the device: those handed out."""
         return self.allocated
 
-    def malloc(self, nbytes: int) -> int:
-        """Take a block for ``nbytes`` bytes."""
+    def malloc(self, nbytes: int, stream: int = 0) -> int:
+        """Take a block for ``nbytes`` bytes, on any stream."""
+        del stream
         size = self.rounding(nbytes)
         self.allocated += size
         return size

@@ -123,7 +123,11 @@ def batch_of(analysis: Analysis, dimension: int | None = None) -> Batch:
     graph, axes = analysis.graph, analysis.axes
     inputs = [t for t in inputs_of(graph) if len(graph.tensors[t].shape) > (dimension or 0)]
     if not inputs:
-        raise DegreesError(f"the batch cannot be divided: the step has no inputs with a dimension {dimension or 0}")
+        raise DegreesError(
+            f"the batch cannot be divided: the step has no inputs with a dimension {dimension or 0}. A batch that it "
+            "makes itself is found if it has two samples or more and the parameters are whole (not sharded by the "
+            "program): else give it as an input, made before the step (FILE.py:FUNCTION)"
+        )
     if dimension is not None or graph.tensors[inputs[0]].shape[0] == 1:
         return Batch(inputs[0], dimension or 0)
     weights = {a for e in graph.named if e.role is Role.PARAMETER for a in analysis.all_leaves(e.tensor)}

@@ -2,8 +2,9 @@
 
 Attention needs the keys and values of all tokens: each rank gathers them before the kernel, in the forward and again in
 the backward pass, and what its queries add to their gradients is summed and scattered (Llama 3, 2024, section 3.3.2).
-An exchange in a ring moves the same bytes. What depends on inputs and buffers alone and needs whole sequences, such as
-positions, tables of rotations and shifted labels, is computed by every rank, which takes its part of the result.
+Or keys and values travel in a ring (``ring_attention``), which moves the same bytes. What depends on inputs and buffers
+alone and needs whole sequences, such as positions, tables of rotations and shifted labels, is computed by every rank,
+which takes its part of the result.
 """
 
 from __future__ import annotations
@@ -17,14 +18,16 @@ from tensortide.parallelism.analysis import Analysis, analyzed
 from tensortide.parallelism.axes import Axis
 from tensortide.parallelism.batch import batch_asked, sequence_of
 from tensortide.parallelism.constant_ops import constants, given_tensors
+from tensortide.parallelism.degrees import KeysBy
 from tensortide.parallelism.divided_step import Asked, RankStep
 from tensortide.parallelism.draft import Draft, replace
-from tensortide.parallelism.exchange import stand_in
+from tensortide.parallelism.exchange import Exchange, along, stand_in
 from tensortide.parallelism.keys import ATTENTION, Keys
 from tensortide.parallelism.masks import CausalMasks
 from tensortide.parallelism.own_samples import PLACED, by_part
 from tensortide.parallelism.partials import all_reduce
 from tensortide.parallelism.propagate import Division, Seed
+from tensortide.parallelism.ring_attention import RingAttention
 from tensortide.parallelism.sites import base_name, located
 
 GROUP = "context"
@@ -39,30 +42,38 @@ def divide(step: RankStep, asked: Asked) -> RankStep | None:
     ranks = asked.degrees.context
     if ranks == 1:
         return None
-    return asked.shared(context_parallel, step.graph, ranks, asked.at.context, batch_asked(asked).sequence_dimension)
+    dimension = batch_asked(asked).sequence_dimension
+    return asked.shared(context_parallel, step.graph, ranks, asked.at.context, dimension, asked.degrees.keys)
 
 
-def context_parallel(graph: Graph, ranks: int, rank: int, dimension: int = 1) -> RankStep:
-    """The step of one of ``ranks`` that divide its sequences, which are a ``dimension`` of its inputs.
+def context_parallel(graph: Graph, ranks: int, rank: int, dimension: int = 1, keys: KeysBy = "gather") -> RankStep:
+    """The step of one of ``ranks`` that divide its sequences, which are a ``dimension`` of its inputs; ``keys`` says
+    how keys and values of fused attention come to the queries of all.
 
     Raises DegreesError, which names the op, its module and line, if an op needs whole sequences in another way.
     """
-    sequence = _Sequence(graph, ranks, dimension)
+    sequence = _Sequence(graph, ranks, dimension, keys)
     whole = sequence.with_stand_ins()
     analysis = analyzed(whole)
     axis = sequence.checked(whole, analysis)
-    masks: list[CausalMasks] = []
+    kernels: list[CausalMasks | RingAttention] = []
+
+    def exchange(draft: Draft, kind: str, number: int, op: Op) -> list[Op]:
+        if keys == "zigzag":
+            return Exchange(draft, op, GROUP, ranks).mirrored(number, rank)  # nothing is gathered
+        return along(draft, GROUP, ranks, rank, kind, number, op)
 
     def adapt(draft: Draft, index: int, op: Op) -> None:
         name = base_name(draft.calls[op.call].op)
         if name.startswith(ATTENTION):
-            masks[:] = masks or [CausalMasks(draft, ranks, rank)]
-            masks[0].apply(index, op)
+            in_ring = RingAttention(draft, GROUP, ranks, rank, keys == "zigzag")
+            kernels[:] = kernels or [CausalMasks(draft, ranks, rank) if keys == "gather" else in_ring]
+            kernels[0].apply(index, op)
         if name == "nll_loss_forward" and axis in analysis.all_leaves(whole.ops[index].inputs[1]):
             draft.insert(index + 1, *all_reduce(draft, op.outputs[1], "avg", GROUP, op))
 
     chosen = frozenset({axis} | analysis.axes.followers({axis}))
-    seed = Seed(Division(analysis, chosen, ranks, GROUP), rank, means=True, adapt=adapt)
+    seed = Seed(Division(analysis, chosen, ranks, GROUP), rank, means=True, exchange=exchange, adapt=adapt)
     return RankStep(seed.graph(), (seed.division,))
 
 
@@ -76,6 +87,7 @@ class _Sequence:
     graph: Graph
     ranks: int
     dimension: int
+    keys_by: KeysBy
     analysis: Analysis = field(init=False)
     axis: Axis = field(init=False)
     witness: int = field(init=False)
@@ -88,7 +100,10 @@ class _Sequence:
         self.axis = leaves[0]
         size = self.graph.tensors[self.witness].shape[self.dimension]
         if self.analysis.axes.size[self.axis] % self.ranks or size % self.ranks:
-            raise DegreesError(f"tokens of a rank: seq / context = {size}/{self.ranks} is no whole number")
+            shifted = ": give the step tokens and shifted labels as two tensors" if size % self.ranks == 1 else ""
+            raise DegreesError(f"tokens of a rank: seq / context = {size}/{self.ranks} is no whole number{shifted}")
+        if self.keys_by == "zigzag" and size % (2 * self.ranks):
+            raise DegreesError(f"two parts of a rank: seq / (2 * context) = {size}/{2 * self.ranks} is no whole number")
         self.free = constants(self.graph)
         self.keys = Keys(self.analysis, self.axis, given_tensors(self.graph, self.free))
 
@@ -101,10 +116,15 @@ class _Sequence:
         draft = Draft(self.graph)
         whole = self._whole_islands()
         self._cut_constants(draft, whole)
-        for index in self.attention(self.graph):
+        for index in self.attention(self.graph) if self.keys_by == "gather" else ():
             op = draft.replaced.get(index, [self.graph.ops[index]])[0]
             draft.replaced[index] = self._gathering(draft, index, op)
         for index in self.keys.exchanges:
+            if self.keys_by != "gather":
+                raise DegreesError(
+                    f"context={self.ranks}: {located(self.graph, index)} is attention in several ops, whose keys go in "
+                    "no ring, but are gathered"
+                )
             op = draft.replaced.get(index, [self.graph.ops[index]])[0]
             draft.replaced[index] = self._exchanging(draft, index, op)
         return draft.finished()

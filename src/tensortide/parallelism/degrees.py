@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Annotated, ClassVar, NamedTuple
+from typing import Annotated, ClassVar, Literal, NamedTuple, TypeAlias, get_args
 
 import msgspec
 
@@ -41,6 +41,9 @@ AXES = (
 """The axes, in the order in which they divide a step."""
 DEGREES = tuple(axis.name for axis in AXES)
 """Fields in which a step is divided; each is at least 1."""
+KeysBy: TypeAlias = Literal["gather", "ring", "zigzag"]
+"""How keys and values of fused attention come to the queries of all context ranks: gathered, in a ring, or in a ring of
+ranks that have two parts of each sequence, which mirror each other."""
 ZERO = range(4)
 """Stages of ZeRO, none (0) included."""
 
@@ -108,17 +111,22 @@ class ParallelDegrees(msgspec.Struct, frozen=True, kw_only=True):
 class Degrees(ParallelDegrees, frozen=True, kw_only=True):
     """Degrees of a step whose replicas compute their batches in ``micro_batches`` parts, one after the other.
 
+    Context ranks exchange ``keys`` in one of three ways.
+
     Raises:
         DegreesError: a degree is no whole number from 1 up, or zero is none of 0, 1, 2, 3.
     """
 
     micro_batches: int = 1
+    keys: KeysBy = "gather"
 
     def __post_init__(self) -> None:
         wrong = [
             *not_whole({name: getattr(self, name) for name in (*self._names, "micro_batches")}, least=1),
             *not_whole({"zero": self.zero, "zero-group": self.zero_group, "kv-group": self.kv_group}, least=0),
         ]
+        if self.keys not in get_args(KeysBy):
+            wrong.append(f"keys is {self.keys!r}: it is one of {', '.join(get_args(KeysBy))}")
         if self.sequence not in (0, 1):
             wrong.append(f"sequence is {self.sequence}: it is 0 or 1")
         for text in wrong or zero_objections(self.zero, 0, self.replicas, self.expert):
@@ -186,12 +194,15 @@ class Degrees(ParallelDegrees, frozen=True, kw_only=True):
         sharded = f"ZeRO {self.zero}" + (f" in groups of {self.zero_group}" if self.zero_group else "")
         shared = [f"heads of keys shared by {self.kv_group}"] * (self.kv_group > 0)
         others = shared + [sharded] * (self.zero > 0) + ["sequence parallel"] * (self.sequence > 0 and self.tensor > 1)
+        others += [f"keys by {self.keys}"] * (self.keys != "gather" and self.context > 1)
         return ", ".join([*parts, *others]) or "one device"
 
 
 def check_supported(degrees: Degrees) -> None:
     """Raise DegreesError for degrees that contradict each other."""
     wrong = [*nothing_to_shard(degrees)]
+    if degrees.keys != "gather" and degrees.context == 1:
+        wrong.append(f"keys by {degrees.keys}: context is 1")
     if degrees.sequence and degrees.tensor > 1 and degrees.context > 1:
         wrong.append("sequence parallelism of a captured step goes without context ranks, which divide it already")
     if degrees.sequence and degrees.tensor > 1 and degrees.expert > 1:

@@ -54,7 +54,8 @@ class RankStep(NamedTuple):
 
     ``batch`` is that of the whole step, ``micro_batch`` that of the rank, ``replicated`` what the tensor group does not
     divide; ``experts`` are the names of the parameters of experts, ``fullest`` the ranks whose experts have the most
-    rows, together first and then in some layer (none where all have as many).
+    rows, together first and then in some layer (none where all have as many). ``making``: the ops of the whole step
+    that make its batch, of which ``graph`` is given a part.
     """
 
     graph: Graph
@@ -65,6 +66,7 @@ class RankStep(NamedTuple):
     remarks: tuple[str, ...] = ()
     experts: frozenset[str] = frozenset()
     fullest: tuple[int, ...] = ()
+    making: Graph | None = None
 
     def then(self, other: RankStep) -> RankStep:
         """This step as ``other`` divides it further."""
@@ -76,4 +78,5 @@ class RankStep(NamedTuple):
             remarks=self.remarks + other.remarks,
             experts=self.experts | other.experts,
             fullest=self.fullest or other.fullest,
+            making=self.making,
         )

@@ -161,17 +161,36 @@ class Exchange:
     def _copied(self, tensor: int, out: int) -> Op:
         return self.make("copy_.default", {"self": Hole(out), "src": Hole(tensor)}, out, mutated=["self"])
 
+    def part(self, tensor: int, dim: int, places: range) -> tuple[Op, int]:
+        """The op that views the ``places`` of a dimension."""
+        base = self.draft.tensors[tensor]
+        shape = (*base.shape[:dim], len(places), *base.shape[dim + 1 :])
+        offset = base.offset + places.start * base.strides[dim]
+        made = self.draft.tensor(Tensor(base.storage, base.dtype, shape, base.strides, offset))
+        given = {"self": Hole(tensor), "dim": dim, "start": places.start, "end": places.stop}
+        return self.make("slice.Tensor", given, made, tags=["view"]), made
+
     def sliced(self, dim: int, rank: int) -> list[Op]:
         """Copy this rank's part of what every rank has."""
         (tensor,), (out,) = self.like.inputs, self.like.outputs
-        base, shape = self.draft.tensors[tensor], self._shape(out)
-        start, end = rank * shape[dim], (rank + 1) * shape[dim]
-        given = {"self": Hole(tensor), "dim": dim, "start": start, "end": end}
+        size = self._shape(out)[dim]
         if self._is_dense(out):
+            given = {"self": Hole(tensor), "dim": dim, "start": rank * size, "end": (rank + 1) * size}
             return [self.make("slice_copy.Tensor", given, out)]
-        offset = base.offset + start * base.strides[dim]
-        part = self.draft.tensor(Tensor(base.storage, base.dtype, shape, base.strides, offset))
-        return [self.make("slice.Tensor", given, part, tags=["view"]), *self.laid_out(part, out)]
+        op, part = self.part(tensor, dim, range(rank * size, (rank + 1) * size))
+        return [op, *self.laid_out(part, out)]
+
+    def mirrored(self, dim: int, rank: int) -> list[Op]:
+        """Copy this rank's two parts of what every rank has, which mirror each other."""
+        (tensor,), (out,) = self.like.inputs, self.like.outputs
+        half = self._shape(out)[dim] // 2
+        views = [self.part(tensor, dim, range(n * half, (n + 1) * half)) for n in (rank, 2 * self.ranks - 1 - rank)]
+        made = out if self._is_dense(out) else self.draft.fresh(out, self._shape(out))
+        given = {"tensors": tuple(Hole(view) for _, view in views), "dim": dim}
+        return [*(op for op, _ in views), self.make("cat.default", given, made), *self._again(made, out)]
+
+    def _again(self, tensor: int, out: int) -> list[Op]:
+        return [] if tensor == out else self.laid_out(tensor, out)
 
 
 def along(draft: Draft, group: str, ranks: int, rank: int, kind: str, dim: int, op: Op) -> list[Op]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from tensortide.graph.effects import draws_random
 from tensortide.graph.model import Graph, Named, Phase, Role
@@ -26,22 +27,43 @@ _GIVEN = (Role.INPUT, Role.OUTPUT)
 _NEXT = "The step also makes the batch of the next one: the ops that do are left out."
 
 
+class _Made(NamedTuple):
+    """A batch that the step makes: the ops that are ``left_out``, its ``tensors``, and a remark on what was taken."""
+
+    left_out: set[int]
+    tensors: Sequence[int]
+    remark: str
+
+
 def given_batch(analysis: Analysis) -> RankStep:
     """The step of ``analysis`` with its batch among the inputs: as it is, unless it makes the batch itself.
 
-    Its remark then says what was taken as the batch."""
+    Its remark then says what was taken as the batch, and ``making`` has the ops that are left out, if they make all of
+    it in this step."""
+    graph, made = analysis.graph, _made(analysis)
+    if made is None:
+        return RankStep(graph)
+    produced = {t for index in made.left_out for t in graph.ops[index].outputs}
+    making = None
+    if made.tensors and produced.issuperset(made.tensors) and not _for_later(graph, _apart(graph)):
+        making = _part(graph, set(range(len(graph.ops))) - made.left_out, made.tensors, given=False)
+    return RankStep(_part(graph, made.left_out, made.tensors), remarks=(made.remark,), making=making)
+
+
+def _made(analysis: Analysis) -> _Made | None:
+    """The batch that the step of ``analysis`` makes, of this step or of the next; None if it is an input alone."""
     graph = analysis.graph
     apart = _apart(graph)
     met = axes_met(analysis)
     if _samples(analysis, inputs_of(graph), met, apart):
         later = _for_later(graph, apart)
-        return _without(analysis, later, (), _NEXT) if later else RankStep(graph)
+        return _Made(later, (), _NEXT) if later else None
     unnamed = _unnamed(graph)
     owner, known = graph.index.owner, {graph.tensors[t].storage for t in (*inputs_of(graph), *unnamed)}
     fresh = [t for op in sorted(apart) for t in graph.ops[op].outputs if owner[t] not in known]
     found = _samples(analysis, [*unnamed, *fresh], met, apart)
     if not found:
-        return RankStep(graph)
+        return None
     axis = found[0]
     sources = _sources(analysis, apart, axis)
     left_out = _left_out(analysis, apart, sources, axis) | _for_later(graph, apart)
@@ -57,7 +79,7 @@ def given_batch(analysis: Analysis) -> RankStep:
         else "makes; each rank is given its part of it, and the ops that make it are left out"
     )
     remark = f"The batch is dimension {dimension} of the {shape} that {located(graph, first)} {does}."
-    return _without(analysis, left_out, tensors, remark)
+    return _Made(left_out, tensors, remark)
 
 
 def _draws(graph: Graph, index: int) -> bool:
@@ -125,13 +147,14 @@ def _sources(analysis: Analysis, apart: frozenset[int], axis: Axis) -> list[int]
         and not any(_leads(analysis, t, axis) for t in graph.ops[index].inputs)
     ]
     needs = analysis.axes.needs(axis)
-    values = [i for i in begins if i in needs or graph.ops[i].inputs or _draws(graph, i)]
+    drawn = {storage for i in apart if _draws(graph, i) for storage in graph.index.writes[i]}
+    values = [i for i in begins if i in needs or graph.ops[i].inputs or not drawn.isdisjoint(graph.index.allocated[i])]
     return values or begins
 
 
-def _without(analysis: Analysis, left_out: set[int], tensors: Sequence[int], remark: str) -> RankStep:
-    """The step without the ops ``left_out`` and what only they read; ``tensors`` are inputs."""
-    graph = analysis.graph
+def _part(graph: Graph, left_out: set[int], tensors: Sequence[int], *, given: bool = True) -> Graph:
+    """``graph`` without the ops ``left_out`` and what only they read; ``tensors`` are its batch, by name, and inputs if
+    they are ``given``."""
     draft = Draft(graph)
     draft.replaced.update({index: [] for index in left_out})
     unused = {
@@ -144,11 +167,13 @@ def _without(analysis: Analysis, left_out: set[int], tensors: Sequence[int], rem
     for number, tensor in enumerate(tensors):
         storage = graph.tensors[tensor].storage
         name = f"{_NAME}.{number}" if number else _NAME
-        draft.storages[storage] = replace(draft.storages[storage], birth=None, death=None, role=Role.INPUT, name=name)
+        if given:
+            draft.storages[storage] = replace(draft.storages[storage], birth=None, death=None)
+        draft.storages[storage] = replace(draft.storages[storage], role=Role.INPUT, name=name)
         named.append(Named(name, Role.INPUT, tensor))
     finished = draft.finished(named=tuple(named))
     kept = {s for s, storage in enumerate(finished.storages) if storage.birth is None} - unused
-    return RankStep(compacted(finished, kept), remarks=(remark,))
+    return compacted(finished, kept)
 
 
 def _for_later(graph: Graph, apart: frozenset[int]) -> set[int]:

@@ -36,7 +36,7 @@ def rank_step(
     shared = Shared() if shared is None else shared
     step = RankStep(shared(with_views, graph))
     if degrees.context > 1 or (degrees.data * degrees.micro_batches > 1 and not is_local):
-        step = shared(given_batch, shared(analyzed, graph))
+        step = shared(given_batch, shared(analyzed, step.graph))
     asked = Asked(step.graph, degrees, coordinates, shared, batch_dimension, is_local)
     for axis in degrees.axes:
         made = importlib.import_module(axis.seed, __package__).divide(step, asked) if axis.seed else None

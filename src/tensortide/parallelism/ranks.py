@@ -48,6 +48,7 @@ class Ranks(msgspec.Struct, frozen=True, dict=True):
         remarks: what else is not divided as asked, in words.
         fullest: of ranks that share experts, those whose experts have the most rows (``expert_rank`` of ``per_rank``):
             in all layers together, then in some layer; none where all have as many.
+        making: the ops that make the whole batch in the captured step, where Graphs are given their part of it.
     """
 
     degrees: Degrees
@@ -59,6 +60,7 @@ class Ranks(msgspec.Struct, frozen=True, dict=True):
     transfers: tuple[Transfer, ...] = ()
     remarks: tuple[str, ...] = ()
     fullest: tuple[int, ...] = ()
+    making: Graph | None = None
 
     @property
     def graph(self) -> Graph:
@@ -140,7 +142,7 @@ def per_rank(
     graphs = tuple(exchanging(each, degrees, step.experts, bucket_bytes, degrees.context - 1) for each in graphs)
     at = degrees.context - 1 if expert_rank is None else expert_rank
     named = tuple(_described(each, degrees, stage, at) for stage, each in enumerate(graphs))
-    parts = step.batch, step.micro_batch, step.replicated, transfers, step.remarks, step.fullest
+    parts = step.batch, step.micro_batch, step.replicated, transfers, step.remarks, step.fullest, step.making
     return Ranks(degrees, named, firsts, *parts)
 
 

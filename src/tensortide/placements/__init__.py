@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from tensortide.placements.bounds import Bounds
 from tensortide.placements.modes import ACCURATE, COMPAT, MODES, Mode
-from tensortide.placements.nets.assignments import Assignment, read_assignment, write_assignment
-from tensortide.placements.nets.named import NAMED, named_placement
+from tensortide.placements.nets.assignments import NAMED, Assignment, named_placement, read_assignment, write_assignment
 from tensortide.placements.nets.net import Net, read_net
 from tensortide.placements.op_times.times import OpTimes, Rates, layer_times
 from tensortide.placements.partitions.problem import PartitionProblem

@@ -33,8 +33,8 @@ class InstanceOp(msgspec.Struct, frozen=True, gc=False):
 
     ``ns``: its duration. ``reads``, ``writes`` (in place) and ``makes`` (allocates): storages, ascending, each once;
     what it writes it need not read. ``workspace``: bytes it takes only while it runs. ``once``: it may not run again.
-    ``blind``: storages of ``writes`` on which none of its outputs depends; when it runs again they have to be resident,
-    in any state, and it leaves them alone.
+    ``blind``: storages on which none of its outputs depends; when it runs again it leaves them alone, and those of
+    ``writes`` have to be resident, in any state.
     ``after``: ops that its first run must follow besides those that its storages say: they make the views it uses.
     """
 

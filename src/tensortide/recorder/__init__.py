@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tensortide.errors import WorkloadError
-from tensortide.recorder.script_launch import Place, place_of
+from tensortide.recorder.script_launch import place_of
 
 if TYPE_CHECKING:
     from tensortide.cost import Cost
@@ -14,6 +15,7 @@ if TYPE_CHECKING:
     from tensortide.graph.model import Graph, OpView
     from tensortide.recorder.building import Named
     from tensortide.recorder.changes import Change
+    from tensortide.recorder.messages import Messages
 
 __all__ = ["capture", "resolver"]
 
@@ -62,26 +64,28 @@ def capture(
         device: ``"cuda"`` captures the step of a GPU, without one and on any build of PyTorch: ``torch.cuda`` answers
             as if there were one. A workload that puts no tensor on it is moved there as a whole.
         machine: the GPU whose kernels these are, by its name in the catalogue (default: an A100); implies the device.
-        ranks: processes of a workload written for several (DDP, FSDP, tensor parallel), of which this one is ``rank``:
-            collectives are recorded and move no data.
-        rank: the number of this process, counted from 0 (default: 0).
+        ranks: processes of a workload written for several (DDP, FSDP, tensor parallel), of which this one is ``rank``,
+            counted from 0 (default: 0): collectives are recorded and move no data.
         compiled: record the graphs that ``torch.compile`` makes of the step, or of its models where it compiles
             nothing, and what is eager between them, in the order in which they run. Nothing is compiled.
         changes: (``recorder.changes``) made to the step while it is captured, as its author would write them.
 
-    Raises WorkloadError if the target cannot be found or built, CaptureError if the step fails (with op, module
-    path and source line), DataDependent if it needs a value that fake tensors do not have and is too large to capture
-    on real ones, TorchUnavailable if PyTorch is missing or too old.
+    Raises WorkloadError if the target cannot be found or built, CaptureError if the step fails, DataDependent if it
+    needs values that fake tensors lack and is too large for real ones, TorchUnavailable if PyTorch is missing or old.
     """
     import tensortide.recorder.torch_compat  # noqa: F401  # before all else: it says what is wrong with PyTorch
     from tensortide.recorder.building import named
     from tensortide.recorder.cuda_mode import pretended_gpu
+    from tensortide.recorder.ranks_in_turn import in_turn
 
     _check_together(changes=bool(changes), real=bool(real), compiled=compiled, gpu=bool(device or machine))
     workload = named(target, inputs, loss, optimizer, name, verb="capture")
     how: dict[str, Any] = {"real": real, "assume": assume, "first_step": first_step, "compiled": compiled}
     how |= {"gpu": pretended_gpu(device, machine, real), "changes": changes, "progress": progress or (lambda _: None)}
-    return _captured_at(place_of(ranks, rank or 0), workload, dict(hyperparameters or {}), how)
+    at = partial(_captured_at, workload, dict(hyperparameters or {}), how, ranks)
+    if (place := place_of(ranks, rank or 0)) is None:
+        return at(0, None)
+    return in_turn(at, place.rank)[place.rank]
 
 
 def _check_together(*, changes: bool, real: bool, compiled: bool, gpu: bool) -> None:
@@ -93,15 +97,21 @@ def _check_together(*, changes: bool, real: bool, compiled: bool, gpu: bool) -> 
 
 
 def _captured_at(
-    place: Place | None, workload: Named, hyperparameters: Mapping[str, Scalar], how: Mapping[str, Any]
+    workload: Named,
+    hyperparameters: Mapping[str, Scalar],
+    how: Mapping[str, Any],
+    ranks: int | None,
+    rank: int,
+    messages: Messages | None,
 ) -> Graph:
-    """Capture ``workload`` while no other thread captures, as the process at ``place`` if there are several."""
+    """Capture ``workload`` while no other thread captures, as ``rank`` of several, which has ``messages`` of others."""
     from tensortide.recorder.building import captured, with_assumption
     from tensortide.recorder.ranks import as_rank
     from tensortide.recorder.surroundings import alone
 
+    place = place_of(ranks, rank)
     assumed: set[str] = set()
-    with alone(), as_rank(place, assumed.add):
+    with alone(), as_rank(place, assumed.add, messages):
         graph = captured(workload, hyperparameters, **how)
     for assumption in [*sorted(assumed, reverse=True), *([] if place is None else [str(place)])]:
         graph = with_assumption(graph, assumption)

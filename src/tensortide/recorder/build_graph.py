@@ -168,13 +168,19 @@ def _storages(recorder: Recorder, named: tuple[Named, ...], *, saves_again: bool
     for entry in sorted(named, key=lambda n: n.role.precedence):
         roles.setdefault(recorder.tensors[entry.tensor].storage, (entry.role, entry.name))
     ops = recorder.ops
+    of_gradient = {
+        entry.name: recorder.storages[recorder.tensors[entry.tensor].storage].stream
+        for entry in named
+        if entry.role is Role.GRADIENT
+    }
     written = {recorder.tensors[op.inputs[slot]].storage for op in ops for slot in recorder.calls[op.call].mutated}
     backward = [i for i, op in enumerate(ops) if op.phase is Phase.BACKWARD]
     for index, storage in enumerate(recorder.storages):
         role, name = roles.get(index, (None, ""))
         if role is None or (role is Role.INPUT and index in written and storage.birth is None):
             role = _role(storage.birth, storage.death, ops, backward, index in written, saves_again)
-        yield replace(storage, role=role, name=name)
+        stream = of_gradient.get(name, 0) if storage.birth is None else storage.stream  # as the step before had it
+        yield replace(storage, role=role, name=name, stream=stream)
 
 
 def _role(

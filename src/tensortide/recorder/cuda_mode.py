@@ -91,8 +91,9 @@ class CudaFakeMode(StepFakeMode):
         self.moves_to_gpu = False
         # A model on the device meta is one that nobody has allocated yet: it will be where the others are.
         self._to_cpu, self._to_gpu = _Moved(CPU, META), _Moved(torch.device("cuda"), CPU, META)
-        self._on_gpu = False
-        """True while an op runs whose results are on the GPU."""
+        self._known = _Moved(torch.device("cuda"), CPU, META)
+        self._on_gpu: torch.device | None = None
+        """The GPU while an op runs whose results are on it."""
 
     def reported_device(self, fake: FakeTensor, frame: FrameType | None) -> torch.device:
         """As the base class, but the autograd engine is told that there is no GPU."""
@@ -128,10 +129,10 @@ class CudaFakeMode(StepFakeMode):
 
     def placed(self) -> contextlib.AbstractContextManager[None]:
         """As the base class."""
-        return self._described_on_gpu() if self._on_gpu else contextlib.nullcontext()
-
-    def _described_on_gpu(self) -> contextlib.AbstractContextManager[None]:
-        return replaced(self.fake_tensor_converter, "meta_converter", self._to_gpu)
+        if self._on_gpu is None:
+            return contextlib.nullcontext()
+        self._known.to = self._on_gpu
+        return replaced(self.fake_tensor_converter, "meta_converter", self._known)
 
     def lacks_gpu(self, tensors: Iterable[torch.Tensor]) -> bool:
         """As the base class."""
@@ -171,6 +172,12 @@ class CudaFakeMode(StepFakeMode):
         ):
             yield
 
+    @contextlib.contextmanager
+    def in_thread(self) -> Iterator[None]:
+        """As the base class."""
+        with gpu_arguments.Numbered(), super().in_thread():
+            yield
+
 
 _DATA: Any = torch.Tensor.data
 
@@ -184,26 +191,29 @@ def _set_data(fake: FakeTensor, value: torch.Tensor) -> None:
 
 def _values_of(
     func: Any, args: Sequence[Any], kwargs: dict[str, Any]
-) -> tuple[dict[str, Any], Sequence[FakeTensor], bool]:
+) -> tuple[dict[str, Any], Sequence[FakeTensor], torch.device | None]:
     """Prepare an op on known values, which are computed on the CPU wherever their tensors are.
 
     Returns its keyword arguments, the tensors whose values must be forgotten because the op could not be computed or
-    would fail on a GPU, and whether its results are on the GPU.
+    would fail on a GPU, and the GPU that its results are on (None: they are on none).
     """
     fakes = [each for each in _leaves((*args, *kwargs.values())) if isinstance(each, FakeTensor)]
     near = [each for each in fakes if each.fake_device.type == "cuda"]
     device = kwargs.get("device") or next((each for each in args if isinstance(each, torch.device)), None)
+    gpu = device if device is not None and device.type == "cuda" else None
+    if device is None and near:
+        gpu = near[0].fake_device
     if not fakes or any(each.constant is None for each in fakes):
-        return kwargs, (), bool(near) if device is None else device.type == "cuda"
+        return kwargs, (), gpu
     if device is not None and device.type == "cuda":
         small = func is _TO_COPY and args[0].numel() <= KNOWN_NUMEL
         if "device" not in kwargs or (not small and len(near) < len(fakes)):
-            return kwargs, fakes, True
-        return {name: value for name, value in kwargs.items() if name != "device"}, (), True
+            return kwargs, fakes, gpu
+        return {name: value for name, value in kwargs.items() if name != "device"}, (), gpu
     elsewhere = (
         any(each.dim() for each in fakes if each.fake_device.type != "cuda") if near and func is not _COPY else False
     )
-    return kwargs, fakes if elsewhere else (), bool(near) and device is None
+    return kwargs, fakes if elsewhere else (), gpu
 
 
 def _leaves(values: Iterable[Any]) -> Iterator[Any]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import linecache
 import sys
+import threading
 import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from types import FrameType
@@ -15,6 +16,7 @@ import torch
 
 from tensortide.recorder import packed, sparse
 from tensortide.recorder.code_paths import is_internal
+from tensortide.recorder.engine_calls import engine_called_by_pytorch
 from tensortide.recorder.fake_fixes import FIXES
 from tensortide.recorder.fake_shapes import SHAPES
 from tensortide.recorder.known import KNOWN_NUMEL, SIZED, constant, forgotten, unneeded
@@ -28,6 +30,7 @@ from tensortide.recorder.schema import eager_body
 from tensortide.recorder.storages import SETS, Storages
 from tensortide.recorder.subclasses import fake_subclasses
 from tensortide.recorder.surroundings import replaced, replaced_in
+from tensortide.recorder.threads import threads_in
 from tensortide.recorder.torch_compat import (
     FOREACH_TYPES,
     LOCAL_SCALAR,
@@ -103,6 +106,7 @@ class StepFakeMode(FakeTensorMode):
     """Name of the pretended GPU in the catalogue, if there is one."""
 
     def __init__(self, assume: Mapping[str, Number] | None = None, remedy: Remedy = FAKE) -> None:
+        self._entered = threading.local()
         super().__init__(allow_non_fake_inputs=True)
         self.fake_tensor_converter = Converter()
         self.values = Values(assume, remedy)
@@ -116,6 +120,18 @@ class StepFakeMode(FakeTensorMode):
         """Values of the tensor that is allocated next, where a kernel writes them."""
         self._inside = False
         self._storages = Storages()
+        self._turn = threading.RLock()
+        """Held while an op runs: its kernel sees other devices, also in other threads."""
+
+    @property
+    def enter_stack(self) -> list[Any]:
+        """States to return to, which are those of a thread."""
+        states: list[Any] = vars(self._entered).setdefault("states", [])
+        return states
+
+    @enter_stack.setter
+    def enter_stack(self, states: list[Any]) -> None:
+        vars(self._entered)["states"] = states
 
     def __deepcopy__(self, memo: dict[int, Any]) -> StepFakeMode:
         """Return the mode itself: tensors of a copied mode would get a new storage in every op."""
@@ -134,9 +150,10 @@ class StepFakeMode(FakeTensorMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """As the base class, but answers the query for a tensor's device, over half of all calls, at once."""
-        if func is _DEVICE and (known := device_of(args[0])) is not None:
-            return known
-        return super().__torch_dispatch__(func, types, args, kwargs or {})
+        with self._turn:
+            if func is _DEVICE and (known := device_of(args[0])) is not None:
+                return known
+            return super().__torch_dispatch__(func, types, args, kwargs or {})
 
     def validate_and_convert_non_fake_tensors(self, func: Any, converter: Any, flat_args: Any, args_spec: Any) -> Any:
         """As the base class, but refuses a parameter of the user's, to which backward would give fake gradients."""
@@ -154,7 +171,18 @@ class StepFakeMode(FakeTensorMode):
     @contextlib.contextmanager
     def installed(self) -> Iterator[None]:
         """Have everything there that the mode needs around it."""
-        with nothing_saved(self._wrote_nothing), packed.readable_sizes():
+        with (
+            nothing_saved(self._wrote_nothing),
+            packed.readable_sizes(),
+            threads_in(self, self.in_thread),
+            engine_called_by_pytorch(),
+        ):
+            yield
+
+    @contextlib.contextmanager
+    def in_thread(self) -> Iterator[None]:
+        """Be active in another thread, as in the program's first one."""
+        with torch.autograd.set_multithreading_enabled(False), self:
             yield
 
     def stand_in(self, replace: Callable[[torch.Tensor], torch.Tensor]) -> Callable[[torch.Tensor], torch.Tensor]:

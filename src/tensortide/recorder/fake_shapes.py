@@ -8,7 +8,7 @@ from typing import Any
 import torch
 
 from tensortide.recorder import packed, sparse
-from tensortide.recorder.torch_compat import by_op
+from tensortide.recorder.torch_compat import by_op, found
 
 
 def _grouped_mm(
@@ -72,6 +72,14 @@ def _gru_cell_backward(
     return *products, torch.empty_like(gradient), *biases
 
 
+def _done(*args: Any, **kwargs: Any) -> Any:
+    """The handle of a collective of several tensors, which moves no data."""
+    del args, kwargs
+    return found("torch._C._distributed_c10d.FakeWork")().boxed()
+
+
+_COALESCED = ("allreduce", "allgather", "allgather_into_tensor", "reduce_scatter_tensor")
+
 SHAPES: dict[Any, Callable[..., Any]] = by_op(
     {
         "aten._grouped_mm.default": _grouped_mm,
@@ -92,6 +100,7 @@ SHAPES: dict[Any, Callable[..., Any]] = by_op(
         **{name: sparse.from_dense(name) for name in sparse.FROM_DENSE},
         "aten._fused_sgd_.default": lambda *args, **how: None,
         "aten._fused_sgd_.tensor_lr": lambda *args, **how: None,
+        **{f"c10d.{name}_coalesced_.default": _done for name in _COALESCED},
         "aten._sparse_addmm.default": lambda added, one, other, **_: other.new_empty((one.shape[0], other.shape[1])),
     }
 )

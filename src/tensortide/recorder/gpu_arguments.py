@@ -21,7 +21,7 @@ from tensortide.recorder.torch_compat import FakeTensor
 _CPU_GENERATOR = torch.Generator
 
 
-class _Numbered(TorchFunctionMode):
+class Numbered(TorchFunctionMode):
     """Reads ``device=0``, ``.to(0)``, ``.cuda(0)`` and ``torch.device(0)`` as the GPU of that number, and ``cuda`` as
     the current one."""
 
@@ -139,5 +139,5 @@ def understood() -> Iterator[None]:
             stack.enter_context(replaced(owner, "set_rng_state", _with_values(torch.set_rng_state)))
         stack.enter_context(replaced(torch.Tensor, "record_stream", lambda tensor, stream: None))
         stack.enter_context(replaced(comm, "scatter", _scattered))
-        stack.enter_context(_Numbered())
+        stack.enter_context(Numbered())
         yield

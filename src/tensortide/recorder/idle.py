@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import linecache
 import os
 import re
@@ -70,18 +69,12 @@ def innermost(stack: str) -> str:
 
 
 def _used_s(process: int) -> float | None:
-    """Seconds of processors that a process and its children have used; None where that is not known."""
+    """Seconds of processors that a process and its descendants have used; None where that is not known."""
     try:
         children = [each.read_text().split() for each in Path(f"/proc/{process}/task").glob("*/children")]
-        used = _ticks(process)
+        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     except (OSError, ValueError):
         return None
-    for child in (int(each) for some in children for each in some):
-        with contextlib.suppress(OSError):  # it has ended, and counts as one that was waited for
-            used += _ticks(child)
-    return used / os.sysconf("SC_CLK_TCK")
-
-
-def _ticks(process: int) -> int:
-    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
-    return sum(map(int, fields[11:15]))
+    used = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    # one that has ended meanwhile counts as one that was waited for
+    return used + sum(_used_s(int(each)) or 0 for some in children for each in some)

@@ -25,14 +25,18 @@ from tensortide.errors import CaptureError, TorchUnavailable
 from tensortide.recorder.gpu_arguments import understood
 from tensortide.recorder.pretended_devices import (
     CUDA,
+    DEFAULT_STREAM,
     Answer,
     Event,
     Stream,
     answer,
     core_names,
     current_device,
+    current_stream,
     device_count,
+    in_stream,
     set_device,
+    set_stream,
 )
 from tensortide.recorder.surroundings import replaced
 from tensortide.recorder.torch_compat import (
@@ -219,11 +223,9 @@ def is_redundant_copy(func: Any, args: Sequence[Any], kwargs: dict[str, Any]) ->
 # -- torch.cuda ------------------------------------------------------------------------------------
 
 
-_STREAM = Stream()
-
 Answers = dict[str, Any]
 _USED = ("memory_allocated", "max_memory_allocated", "memory_reserved", "max_memory_reserved", "memory_cached")
-_IGNORED = ("empty_cache", "reset_peak_memory_stats", "reset_accumulated_memory_stats", "synchronize", "set_stream")
+_IGNORED = ("empty_cache", "reset_peak_memory_stats", "reset_accumulated_memory_stats", "synchronize")
 
 
 _STATES = ("_lazy_call", "get_rng_state", "get_rng_state_all", "initial_seed", "set_rng_state", "set_rng_state_all")
@@ -252,7 +254,8 @@ def _answers(gpu: Gpu, note: Callable[[str], None]) -> Iterator[tuple[Any, Answe
         **dict.fromkeys(_IGNORED, ignored),
         "device_count": device_count,
         "is_available": answer(True),
-        "current_stream": answer(_STREAM),
+        "current_stream": current_stream,
+        "set_stream": set_stream,
     }
     counters = {"mem_get_info": memory, "memory_stats": counter({}), "memory_summary": counter("")}
     own = _of_cuda(gpu)
@@ -297,7 +300,8 @@ def _of_cuda(gpu: Gpu) -> Answers:
         **dict.fromkeys(("reset_max_memory_allocated", "reset_max_memory_cached"), ignored),
         **dict.fromkeys(("set_rng_state", "set_rng_state_all", "set_per_process_memory_fraction"), ignored),
         **dict.fromkeys(("Stream", "ExternalStream"), Stream),
-        **dict.fromkeys(("stream", "device", "device_of"), _no_context),
+        "stream": in_stream,
+        **dict.fromkeys(("device", "device_of"), _no_context),
         "is_initialized": answer(True),
         **dict.fromkeys(("can_device_access_peer", "is_current_stream_capturing"), answer(False)),
         "get_sync_debug_mode": answer(0),
@@ -309,7 +313,7 @@ def _of_cuda(gpu: Gpu) -> Answers:
         "current_device": current_device,
         "current_blas_handle": answer(0),
         "utilization": answer(0),
-        "default_stream": answer(_STREAM),
+        "default_stream": answer(DEFAULT_STREAM),
         "Event": Event,
         "get_device_properties": answer(_properties(gpu)),
         "get_device_name": answer(gpu.name),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -17,19 +18,24 @@ def answer(value: Any) -> Answer:
 
 
 class Stream:
-    """The only stream of the pretended GPU; its work is always done."""
+    """A stream of the pretended GPU; its work is always done. Memory that is allocated while it is the current one
+    belongs to its pool."""
 
     stream_id = cuda_stream = device_index = priority = 0
     device = CUDA
 
     def __init__(self, *args: object, **kwargs: object) -> None:
         del args, kwargs
+        self._before: list[Stream] = []
 
     def __enter__(self) -> Stream:
+        self._before.append(_Current.stream)
+        _Current.stream = self
         return self
 
     def __exit__(self, *error: object) -> None:
         del error
+        _Current.stream = self._before.pop()
 
     def query(self) -> bool:
         """Return that all work is done."""
@@ -70,10 +76,31 @@ class Event(Stream):
         return cls()
 
 
+DEFAULT_STREAM = Stream()
+"""The stream that is the current one unless the program chooses another."""
+
+
 class _Current:
-    """The number of the current GPU, which a process of several chooses by its local rank."""
+    """The number of the current GPU, which a process of several chooses by its local rank; and its current stream."""
 
     index = 0
+    stream = DEFAULT_STREAM
+
+
+def set_stream(stream: Any) -> None:
+    """Make a stream the current one; None changes nothing."""
+    _Current.stream = _Current.stream if stream is None else stream
+
+
+def current_stream(device: object = None) -> Stream:
+    """The current stream."""
+    del device
+    return _Current.stream
+
+
+def in_stream(stream: Any) -> contextlib.AbstractContextManager[Any]:
+    """Make ``stream`` the current one for a while; None changes nothing."""
+    return contextlib.nullcontext() if stream is None else stream
 
 
 def set_device(device: Any) -> None:

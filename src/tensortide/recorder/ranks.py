@@ -15,11 +15,12 @@ import torch
 import torch.distributed as dist
 
 from tensortide.errors import CaptureError, TorchUnavailable
+from tensortide.recorder.messages import Messages
 from tensortide.recorder.peers import answering
 from tensortide.recorder.replicas import replicas
 from tensortide.recorder.script_launch import ADDRESS, Place, rank_variables
-from tensortide.recorder.surroundings import replaced
-from tensortide.recorder.torch_compat import GROUPS, found
+from tensortide.recorder.surroundings import replaced, wrapped_in
+from tensortide.recorder.torch_compat import GROUPS, WHOLE_SHAPES, current_modes, forget_shardings, found
 
 _NO_WAIT = timedelta(seconds=1)
 """Time after which a key that another rank would put in the store is missing."""
@@ -80,9 +81,10 @@ def _pretended(make: Callable[..., Any]) -> Callable[..., Any]:
 
 
 @contextlib.contextmanager
-def as_rank(place: Place | None, note: Callable[[str], None]) -> Iterator[None]:
+def as_rank(place: Place | None, note: Callable[[str], None], messages: Messages | None = None) -> Iterator[None]:
     """Be the process at ``place`` while active, whatever process group the code asks for. None: a process alone, and
-    code that waits for others is an error. ``note`` receives what is assumed of the other ranks.
+    code that waits for others is an error. ``note`` receives what is assumed of the other ranks; ``messages`` has what
+    those that ran have sent, and receives what this one sends.
 
     Raises CaptureError if the process is already in a group, TorchUnavailable without PyTorch's distributed package.
     """
@@ -109,6 +111,9 @@ def as_rank(place: Place | None, note: Callable[[str], None]) -> Iterator[None]:
     dist.init_process_group("fake", store=store, rank=place.rank, world_size=place.ranks)
     sys.excepthook = hook  # PyTorch's hook would prefix every later traceback with the rank
     os.environ.update(ranks)
+    messages = Messages() if messages is None else messages
+    messages.begin(place.rank)
+    forget_shardings()
     try:
         with (
             replaced(dist, "init_process_group", joined),
@@ -116,7 +121,8 @@ def as_rank(place: Place | None, note: Callable[[str], None]) -> Iterator[None]:
             replaced(dist, "new_group", _pretended(dist.new_group)),
             replaced(torch.multiprocessing, "spawn", _spawning(place.local)),
             replicas(),
-            answering(note),
+            wrapped_in(*WHOLE_SHAPES, _unrecorded),
+            answering(note, messages),
         ):
             yield
     finally:
@@ -125,6 +131,22 @@ def as_rank(place: Place | None, note: Callable[[str], None]) -> Iterator[None]:
             if value is not None:
                 os.environ[name] = value
         dist.destroy_process_group()
+
+
+def _unrecorded(propagate: Callable[..., Any]) -> Callable[..., Any]:
+    """``propagate``, but the ops that it runs to learn a shape are none of the step's."""
+
+    def unrecorded(*args: Any) -> Any:
+        recorders: list[Any] = [mode for mode in current_modes() if getattr(mode, "paused", None) is False]
+        for recorder in recorders:
+            recorder.paused = True
+        try:
+            return propagate(*args)
+        finally:
+            for recorder in recorders:
+                recorder.paused = False
+
+    return unrecorded
 
 
 def group_name(value: torch.ScriptObject) -> str | None:

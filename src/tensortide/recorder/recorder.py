@@ -22,6 +22,7 @@ from tensortide.graph.model import OUTSIDE, TENSOR, Call, Const, Graph, Op, Phas
 from tensortide.graph.model import Tensor as GraphTensor
 from tensortide.recorder.fake_mode import device_of
 from tensortide.recorder.pretended import is_redundant_copy, with_true_device
+from tensortide.recorder.pretended_devices import current_stream
 from tensortide.recorder.ranks import group_name
 from tensortide.recorder.schema import PASSED_ON, Schema, eager_body, embedded, schema_of
 from tensortide.recorder.sparse import parts
@@ -96,8 +97,9 @@ class Recorder(Mode):
         self._tensor_ids: dict[tuple[object, ...], int] = {}
         self._storage_ids: dict[int, int] = {}
         self._watches: dict[int, _Watch] = {}
-        self._grown: dict[int, int] = {}
-        """For each storage that the program resized before any op used it: the op before which it did."""
+        self._grown: dict[int, tuple[int, int]] = {}
+        """For each storage that the program resized before any op used it: the op before which it did, and where."""
+        self._streams: dict[object, int] = {current_stream(): 0}
 
     # -- the hot path ---------------------------------------------------------------------------
 
@@ -249,13 +251,20 @@ class Recorder(Mode):
 
     def _add_storage(self, handle: Any, key: int, nbytes: int, device: str) -> int:
         storage = len(self.storages)
-        grown = self._grown.pop(key, None)
-        self.storages.append(Storage(nbytes, device, Role.TEMPORARY, grown if self._now is None else self._now, None))
+        birth, stream = self._grown.pop(key, (None, None))
+        birth = birth if self._now is None else self._now
+        if stream is None and birth is not None:
+            stream = self._stream()
+        self.storages.append(Storage(nbytes, device, Role.TEMPORARY, birth, None, stream=stream or 0))
         self._storage_ids[key] = storage
         watch: Any = _Watch(handle, self._released)
         watch.key, watch.storage = key, storage
         self._watches[key] = watch
         return storage
+
+    def _stream(self) -> int:
+        """The number of the current stream."""
+        return self._streams.setdefault(current_stream(), len(self._streams))
 
     def _released(self, watch: Any) -> None:
         key: int = watch.key
@@ -296,7 +305,7 @@ class Recorder(Mode):
         def followed(handle: Any, size: int) -> Any:
             result, key = resize(handle, size), handle._cdata
             known = self._storage_ids.get(key)
-            self._grown[key] = len(self.ops)
+            self._grown[key] = len(self.ops), self._stream()
             if known is not None:
                 self._ends(known, len(self.ops))
                 self._add_storage(handle, key, handle.nbytes(), self.storages[known].device)

@@ -303,8 +303,8 @@ class Recording:
             del self._stepping[self._stepping.index(id(optimizer)) :]
         if self._done:
             return
-        if self._stepping:  # a part of another optimizer
-            self._forget(id(optimizer))
+        if self._stepping:  # a part of another optimizer, which has the state
+            self.periods.dropped(id(optimizer))
         else:
             self._stepped(optimizer)
 

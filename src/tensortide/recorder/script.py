@@ -15,6 +15,8 @@ from msgspec.structs import replace
 from tensortide.errors import CaptureError, NotHere, ProgramFailed, TensortideError, WorkloadError
 from tensortide.graph import Graph
 from tensortide.progress import Say, silent
+from tensortide.recorder.messages import Messages
+from tensortide.recorder.ranks_in_turn import in_turn
 from tensortide.recorder.readings import Finding, Reading, ReadSite, sentences
 from tensortide.recorder.script_command import Script
 from tensortide.recorder.script_run import Ended, Runs, readings_in, runs_of
@@ -87,8 +89,24 @@ def capture_script(
     interpreter cannot record.
     """
     place = script.launch.place(options.ranks, options.rank)
+    how = partial(script_rank, script, options, quiet=quiet, say=say, progress=progress)
+    return how(0, Messages()) if place is None else in_turn(how, place.rank, say=progress)[place.rank]
+
+
+def script_rank(
+    script: Script,
+    options: ScriptOptions,
+    rank: int,
+    messages: Messages,
+    *,
+    quiet: bool = False,
+    say: Say = silent,
+    progress: Say = silent,
+) -> Graph:
+    """Run a script as ``rank``, which receives and sends ``messages``; for the rest as ``capture_script`` does."""
+    place = script.launch.place(options.ranks, rank)
     asked = {**asdict(options), "place": place}
-    with runs_of(script.at(place), place, asked, quiet=quiet, say=progress) as runs:
+    with runs_of(script.at(place), place, asked, messages, quiet=quiet, say=progress) as runs:
         moved, ended = False, runs.run()
         if "nothing_on_gpu" in ended.outcome:
             say(f"{script.name} put nothing on cuda: it runs again with cuda as its default device")

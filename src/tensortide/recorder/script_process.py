@@ -36,6 +36,7 @@ from tensortide.recorder.failure import explained
 from tensortide.recorder.fake_mode import StepFakeMode, same_paths
 from tensortide.recorder.idle import ASKED
 from tensortide.recorder.isolate import Isolation
+from tensortide.recorder.messages import Messages
 from tensortide.recorder.not_reached import times
 from tensortide.recorder.program_errors import of_program
 from tensortide.recorder.ranks import as_rank
@@ -83,6 +84,8 @@ class _Script:
         self._trying: Trying | None = None
         self._apart: SecondRun | None = None
         self._made: list[str] = []
+        self._messages = Messages()
+        self._messages.update(Path(request["messages"]))
         self.recording = Recording(
             request["step"],
             name=request["name"],
@@ -181,7 +184,7 @@ class _Script:
             place = None if self.request["place"] is None else Place(*self.request["place"])
             if place is not None:
                 self.recording.notes.add(str(place))
-            stack.enter_context(as_rank(place, self.recording.notes.add))
+            stack.enter_context(as_rank(place, self.recording.notes.add, self._messages))
             if self.recording.compiled is not None:
                 stack.enter_context(self.recording.compiled.active())
             else:
@@ -238,6 +241,7 @@ class _Script:
                 self.outcome["missed"] = self.recording.missed()
             if (mode := self.recording.mode) is not None and mode.unwritten:
                 self.outcome["not_done"] = times(mode.unwritten, "write")
+            self._messages.save(Path(self.request["messages"]))
             if self._made:
                 self.outcome["made"] = self._made
             if self._apart is not None:

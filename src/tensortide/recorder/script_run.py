@@ -18,6 +18,7 @@ from tensortide.graph import Graph, load
 from tensortide.progress import Say, silent
 from tensortide.recorder.forked_runs import GRACE_S, Forks, signal_of
 from tensortide.recorder.idle import Idle
+from tensortide.recorder.messages import Messages
 from tensortide.recorder.not_reached import times
 from tensortide.recorder.readings import Reading, ReadSite, Use
 from tensortide.recorder.trials import Ran, Trial, ops_of
@@ -50,8 +51,9 @@ class Ended:
 class Runs:
     """Runs a script, any number of times, and keeps the files of the last run in a folder of its own.
 
-    ``asked`` are the options of the request: ``patience`` is the time in which it must end after the recorded step,
-    ``idle`` that in which it may do nothing before. ``say`` shows now and then how far the script is.
+    ``messages`` are those of ranks that ran before. ``asked`` are the options of the request: ``patience`` is the time
+    in which it must end after the recorded step, ``idle`` that in which it may do nothing before. ``say`` shows now and
+    then how far the script is.
     """
 
     def __init__(
@@ -59,16 +61,19 @@ class Runs:
         script: Script,
         place: Place | None,
         asked: dict[str, Any],
+        messages: Messages,
         folder: Path,
         *,
         quiet: bool,
         say: Say,
     ) -> None:
         self.script, self._quiet, self._say = script, quiet, say
-        self._request, self._graph, self._outcome, self._progress, self._stack = (
-            folder / name for name in ("request.json", "step.tide", "outcome.json", "progress", "stack")
+        self._messages = messages
+        self._request, self._graph, self._outcome, self._progress, self._stack, self._sent = (
+            folder / name for name in ("request.json", "step.tide", "outcome.json", "progress", "stack", "messages")
         )
         files = {"graph": self._graph, "outcome": self._outcome, "progress": self._progress, "stack": self._stack}
+        files["messages"] = self._sent
         self._hangs = ""
         self._asked = {**asked, **{name: str(file) for name, file in files.items()}, "name": script.name}
         self._started = self._said = time.monotonic()
@@ -102,6 +107,7 @@ class Runs:
         status, killed = self._process(None)
         self._longest_s = time.monotonic() - began
         found = self._found()
+        self._messages.update(self._sent)
         if self._hangs:
             found |= {"error": self._hangs, "cannot": True}
         self._imports = found.get("imports", [])
@@ -141,6 +147,7 @@ class Runs:
         self._progress.unlink(missing_ok=True)
         self._stack.unlink(missing_ok=True)
         self._graph.unlink(missing_ok=True)
+        self._messages.save(self._sent)
         return {**self._asked, "moved": moved, "trial": None, "made": self._made}
 
     def _live(self, what: str = "") -> None:
@@ -222,11 +229,18 @@ def _end(process: subprocess.Popen[bytes], why: BaseException) -> None:
 
 @contextlib.contextmanager
 def runs_of(
-    script: Script, place: Place | None, asked: dict[str, Any], *, quiet: bool, say: Say = silent
+    script: Script,
+    place: Place | None,
+    asked: dict[str, Any],
+    messages: Messages,
+    *,
+    quiet: bool,
+    say: Say = silent,
 ) -> Iterator[Runs]:
-    """Have a folder for runs of ``script``, at its ``place`` among several processes, while active."""
+    """Have a folder for runs of ``script``, at its ``place`` among several processes, while active. They receive
+    ``messages``, and the first sends some."""
     with tempfile.TemporaryDirectory(prefix="tensortide-") as folder:
-        runs = Runs(script, place, asked, Path(folder), quiet=quiet, say=say)
+        runs = Runs(script, place, asked, messages, Path(folder), quiet=quiet, say=say)
         try:
             yield runs
         finally:

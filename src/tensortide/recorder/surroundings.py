@@ -11,6 +11,7 @@ import sys
 import threading
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
@@ -118,10 +119,15 @@ def replaced(owner: Any, name: str, new: Any) -> Iterator[None]:
         setattr(owner, name, before) if own else delattr(owner, name)
 
 
-@contextlib.contextmanager
-def replaced_in(module: str, name: str, new: Any) -> Iterator[None]:
+def replaced_in(module: str, name: str, new: Any) -> AbstractContextManager[None]:
     """Replace the attribute ``name`` of a module (``Class.method`` of a class in it) while active, from its import on;
     of a module without the attribute, nothing."""
+    return wrapped_in(module, name, lambda before: new)
+
+
+@contextlib.contextmanager
+def wrapped_in(module: str, name: str, wrap: Callable[[Any], Any]) -> Iterator[None]:
+    """Replace such an attribute by what ``wrap`` returns for it."""
     *path, last = name.split(".")
     with contextlib.ExitStack() as stack:
 
@@ -130,7 +136,7 @@ def replaced_in(module: str, name: str, new: Any) -> Iterator[None]:
             for part in path:
                 owner = getattr(owner, part, None)
             if hasattr(owner, last):
-                stack.enter_context(replaced(owner, last, new))
+                stack.enter_context(replaced(owner, last, wrap(getattr(owner, last))))
 
         if module in sys.modules:
             replace(sys.modules[module])

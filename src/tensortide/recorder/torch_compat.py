@@ -11,6 +11,7 @@ import contextlib
 import functools
 import importlib
 import re
+import sys
 from collections.abc import Iterator, Mapping
 from types import ModuleType
 from typing import Any, TypeVar
@@ -95,6 +96,7 @@ try:
         _pop_mode_temporarily,
     )
     from torch.utils._python_dispatch import _disable_current_modes as without_modes
+    from torch.utils._python_dispatch import _get_current_dispatch_mode_stack as current_modes
     from torch.utils.data.dataloader import _BaseDataLoaderIter as LoaderIterator
 except ImportError as error:
     raise lacking("tensortide", error) from error
@@ -133,6 +135,7 @@ __all__ = [
     "core_answers",
     "current_autograd_node",
     "current_graph_task_id",
+    "current_modes",
     "decomposition_table",
     "disable_current_modes",
     "ensure_cuda_guard",
@@ -182,6 +185,7 @@ ATTRIBUTES: dict[Any, tuple[str, ...]] = {
     torch.library.Library: ("_destroy",),
     torch.ops.aten.mm.default: ("_op", "_op_dk", "_opname", "_overloadname", "_overloadpacket", "_schema"),
     torch.autograd.graph.Node: ("_sequence_nr",),
+    torch.autograd.Variable: ("_execution_engine",),
 }
 """Private attributes that are used, by an object that has them."""
 
@@ -209,6 +213,23 @@ def gradients_of_stage(stage: Any) -> Any:
     """The message that the next stage of a pipeline sends to ``stage``: the shapes of the gradients of its outputs."""
     stages: Any = importlib.import_module(STAGE_RECEIVES[0])
     return stages._StageBackwardMeta(backward_metas=stages._derive_grad_metas(stage._stage_meta.outputs))
+
+
+WHOLE_SHAPES = ("torch.distributed.tensor._sharding_prop", "ShardingPropagator._propagate_tensor_meta_non_cached")
+"""Module and name of the method that runs an op on empty tensors of whole shapes, for the shape of its result."""
+
+
+def rank_of_stage(stage: Any, number: int) -> int:
+    """The rank, among all, that has the stage ``number`` of the pipeline of ``stage``."""
+    return int(stage._resolve_peer_global_rank(number))
+
+
+def forget_shardings() -> None:
+    """Forget the layouts that distributed tensors have worked out: they name the groups of the rank that did so."""
+    if "torch.distributed.tensor" in sys.modules:
+        clear: Any = found("torch.distributed.tensor.debug._clear_sharding_prop_cache")
+        if clear is not None:
+            clear()
 
 
 Row = TypeVar("Row")

@@ -42,6 +42,8 @@ class LiveEngine(MovingMemory):
         """Bytes of each storage that could not be put back, and why."""
         self.gradients: set[Block] = set()
         """Those of the program's storages that are gradients of parameters."""
+        self._next_sweep = 0
+        """Evictions after which it is worth looking for sources that are of no use."""
         policy.begin()
 
     def add_constant(self, memory: Block) -> None:
@@ -192,6 +194,28 @@ class LiveEngine(MovingMemory):
         """Note that ``storage`` is resident, and never to be recomputed."""
         self.pin(storage)
         self.sever(storage)
+
+    # Room
+
+    def make_room(self, nbytes: int, extra_bytes: int = 0) -> None:
+        if self.memory + nbytes + extra_bytes > self.budget and self.evictions >= self._next_sweep:
+            self._renounce_useless()
+        super().make_room(nbytes, extra_bytes)
+
+    def last_resort(self) -> bool:
+        return self._renounce_useless() or super().last_resort()
+
+    def _renounce_useless(self) -> bool:
+        """Drop released sources that take more than all that can be recomputed from them. True if there were any."""
+        before, size = self.memory, self.storage_bytes
+        for storage in list(self.waiting):
+            if self.dead[storage] or self.locks[storage] > self.pinned[storage]:
+                continue
+            if size[storage] > sum([size[made] for made in self.held_below([storage])]):
+                self.renounce(storage)
+        self.collect()
+        self._next_sweep = self.evictions + len(self.waiting)
+        return self.memory < before
 
     # What the program has dropped
 

@@ -15,7 +15,8 @@ from tensortide.replays.remat.simulation import OutOfMemory
 from tensortide.run.device import asked_bytes
 from tensortide.run.movers import LINKS
 from tensortide.run.plan_actions import PlanActions, written
-from tensortide.run.step_match import Seen, StepListener
+from tensortide.run.step_listener import StepListener
+from tensortide.run.step_match import Seen
 from tensortide.run.tiers import Tiers, tier_bytes
 from tensortide.timelines.events import Kind
 

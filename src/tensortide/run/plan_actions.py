@@ -9,7 +9,10 @@ from tensortide.errors import PlanError
 from tensortide.memory.lifetimes import Residence, residences
 from tensortide.plans import Compute, Copy, Evict, Fetch, Lane, Plan
 from tensortide.plans.events.primitives import homes, primitives
+from tensortide.plans.instance import instance
 from tensortide.plans.legal import moves, problem_of
+from tensortide.plans.under_budget.held import followed, with_held
+from tensortide.plans.under_budget.tables import tables
 from tensortide.replays import replay
 from tensortide.run.step_match import LONGEST_START
 from tensortide.run.sums import SUM_IN_PLACE
@@ -55,14 +58,15 @@ class PlanActions:
 def followed_peak_bytes(graph: Graph, plan: Plan) -> int:
     """The peak of a live run that follows ``plan``, which moves no storages: that of its replay, with what the program
     holds longer than the plan needs it. Raises PlanError as PlanActions."""
-    followed = PlanActions(graph, plan).plan
-    device, line = followed.lanes[0].device, replay(graph, followed)
+    executed = PlanActions(graph, plan).plan
+    device, line = executed.lanes[0].device, replay(graph, executed)
+    held = with_held(instance(graph, device, [0] * len(graph)), graph, device)
     waits = [
         (storage.death or 0, int(storage.nbytes))
         for storage, residence in zip(graph.storages, residences(graph), strict=True)
         if residence is Residence.NEVER and storage.device == device
     ]
-    peak = reached = 0
+    peak, reached = followed(held, tables(held), plan).peak_bytes, 0
     for op, again, resident in zip(line.run_op, line.is_recompute, line.resident, strict=True):
         reached = reached if again else op
         peak = max(peak, int(resident) + sum([nbytes for death, nbytes in waits if death > reached]))

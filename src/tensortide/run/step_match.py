@@ -13,6 +13,7 @@ from tensortide.graph.model import Graph
 from tensortide.recorder.schema import schema_of
 from tensortide.recorder.torch_dtypes import torch_dtype
 from tensortide.run.block import PENDING, Block, Recomputable, storage_of, tensors_of
+from tensortide.run.missed_steps import MissedSteps
 from tensortide.run.operators import Operator, operator_of
 from tensortide.run.sums import SUM, SUM_IN_PLACE, owners
 from tensortide.run.tables import NOTHING
@@ -21,6 +22,7 @@ from tensortide.timelines.events import Kind
 
 if TYPE_CHECKING:
     from tensortide.run.runtime import Runtime
+    from tensortide.run.step_listener import StepListener
     from tensortide.run.transfers import Transfer
 
 LONGEST_START = 8
@@ -83,45 +85,6 @@ def _forms(graph: Graph, tensors: Sequence[int]) -> list[Form]:
     return [(torch_dtype(record.dtype), tuple(map(int, record.shape))) for record in records]
 
 
-class StepListener:
-    """A listener to the program as a StepMatch follows it; those that it has been given to have it as ``match``."""
-
-    match: StepMatch
-
-    def begins(self) -> None:
-        """A step has begun; its first ops are taken next."""
-
-    def reaches(self, op: int) -> None:
-        """The program is about to run op ``op`` of the graph, or has come to the end of the step."""
-
-    def takes(self, op: int, seen: Seen) -> None:
-        """The program ran op ``op`` of the graph."""
-
-    def hears(self, kind: int, index: int, began_ns: int, ended_ns: int, resident_bytes: int) -> None:
-        """An event (``timelines.events.Kind``): a storage of the graph went, or an op of it ran again; NOTHING: one
-        that it does not have. For the latter, when it began and ended, and the bytes that were resident with it."""
-
-    def moves(self, kind: int, storage: int, transfer: Transfer | None, resident_bytes: int) -> None:
-        """A copy or a fetch of a storage of the graph (NOTHING: of another) has begun, with which so many bytes are
-        resident. None: what was kept beside the tiers is fetched."""
-
-    def unneeded(self, op: int) -> int:
-        """The number of ops of the graph, from ``op`` on, of which the listener need not hear."""
-        return 0
-
-    def rests(self) -> None:
-        """The listener hears of no op until it ``wakes``."""
-
-    def wakes(self) -> None:
-        """The listener hears of the ops that come now."""
-
-    def ends(self) -> None:
-        """The step agreed to its end."""
-
-    def leaves(self, op: int, expected: str, came: str) -> None:
-        """The program left the graph at op ``op``: it ran ``came`` where ``expected`` was due."""
-
-
 class StepMatch:
     """Follows the program along ``graph``, step after step, and tells ``listeners``.
 
@@ -158,6 +121,7 @@ class StepMatch:
         """Events that have not been delivered: before the op at hand ran, and after it."""
         self._base_ns = self._recompute_ns = 0
         self._unwatched = UnwatchedOps(runtime, self.expected)
+        self._missed = MissedSteps(graph, self.expected)
         self._listeners = listeners
         for listener in listeners:
             listener.match = self
@@ -270,6 +234,10 @@ class StepMatch:
         seen.origins = {live: self._origin(live) for live in (*seen.inputs, *seen.outputs)}
         self._recent.append(seen)
         if len(self._recent) < self._start or not self._recognised():
+            if self._missed.ends(seen):
+                first = self.expected[0]
+                for listener in self._listeners:
+                    listener.leaves(0, _shown(first.name, first.forms), "a step that begins otherwise")
             return
         taken = list(self._recent)
         self._recent.clear()
@@ -281,6 +249,7 @@ class StepMatch:
     def _begin(self, known: dict[int, int]) -> None:
         """Begin a step; ``known``: what is there of the one before."""
         self.at, self.live = 0, known
+        self._missed.begin()
         self.storage_of = {live: s for s, live in known.items()}
         self.op_of, self.ran = {}, {}
         for listener in self._listeners:
@@ -337,6 +306,7 @@ class StepMatch:
 
     def _leave(self, came: str) -> None:
         op, self.at = self.at, NOTHING
+        self._missed.leave()
         expected = self.expected[op]
         for listener in self._listeners:
             listener.leaves(op, _shown(expected.name, expected.forms), came)

@@ -10,7 +10,8 @@ from tensortide.errors import PlanError
 from tensortide.plans import Lane, Plan
 from tensortide.replays import replay
 from tensortide.replays.remat.simulation import steps
-from tensortide.run.step_match import Seen, StepListener
+from tensortide.run.step_listener import StepListener
+from tensortide.run.step_match import Seen
 from tensortide.run.tables import NOTHING
 from tensortide.timelines import StorageTimeline, Timeline
 from tensortide.timelines.events import Events, Kind

@@ -121,7 +121,7 @@ def planned_within(step: Recording, limit: int, **how: Any) -> Planned:
     """The fastest plan found of ``step`` within ``limit``. Raises BudgetInfeasible if there is none."""
     from tensortide.run.generated.aot import infeasible
 
-    found = find(step, limit, **how)
+    found = find(step, limit, followed=False, **how)
     if found.plan is None:
         raise infeasible(found)
     return found

@@ -166,6 +166,19 @@ def machines_of(text: str, *, strict: bool = False, rates: LinkRates = OF_CATALO
     return rates.nodes_of(device_named(strict_name(name) if strict else full_name(name)), *counts)
 
 
+def nodes_for(text: str, ranks: int, rates: LinkRates = OF_CATALOGUE) -> Nodes:
+    """The devices of a launch of so many ``ranks`` on the machines that ``text`` means: of a single device as many.
+
+    Raises RequestError for machines with fewer devices.
+    """
+    found = machines_of(text, rates=rates)
+    if found.size == 1:
+        return rates.spread(found.device, ranks)
+    if found.size < ranks:
+        raise RequestError(f"--machine {text} has {found.size} devices, and the launch has {ranks} ranks")
+    return found
+
+
 def one_of(text: str) -> str:
     """The name of one device of the machines that ``text`` means."""
     name = counts_and_name(text)[1]

@@ -50,6 +50,8 @@ def opened(
         RequestError: an option does not go with what the target is.
     """
     asked.require(found)
+    if asked.all_stages:
+        raise RequestError("--all-stages goes with time, memory, fit and report")
     if asked.rules is not None:
         read_rows(asked.rules)
     if asked.machine is not None and is_file(asked.machine):

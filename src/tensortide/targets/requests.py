@@ -145,6 +145,14 @@ class CaptureRequest(Request):
             of=("workload", "script"),
         ),
     ] = None
+    all_stages: Annotated[
+        bool,
+        Opt(
+            "Capture one rank of each stage of a launch, and join their steps: the memory of each, and the time of the "
+            "job. For time, memory, fit and report.",
+            of=("script",),
+        ),
+    ] = False
     rules: Annotated[
         Path | None,
         Opt("Cost rules for ops of your own: a TOML file with a row for each, its family and operands (docs/cost.md)."),
@@ -197,7 +205,13 @@ class CaptureRequest(Request):
     ] = None
     reading: ReadingRequest = dataclasses.field(default_factory=ReadingRequest)
 
-    RULES = (exclusive("real", "fake"),)
+    RULES = (
+        exclusive("real", "fake"),
+        exclusive("all_stages", "rank"),
+        exclusive("all_stages", "compiled"),
+        exclusive("all_stages", "real", why="ranks are captured on fake tensors"),
+        exclusive("all_stages", "rules"),
+    )
 
     @property
     def machine(self) -> str | None:

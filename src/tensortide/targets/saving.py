@@ -21,7 +21,7 @@ from tensortide.importers.imported import Imported, with_names
 from tensortide.progress import Say, silent
 from tensortide.recorder import resolver
 from tensortide.recorder.script_command import find_script
-from tensortide.request import Arg, Opt, Request, exclusive
+from tensortide.request import Arg, Opt, OutFile, Request, exclusive
 from tensortide.targets.durations import timed
 from tensortide.targets.opening import opened
 from tensortide.targets.requests import TARGET, TimedRequest
@@ -83,14 +83,11 @@ class SaveRequest(Request):
     target: Annotated[str, Arg(TARGET)] = ""
     output: Annotated[
         Path | None,
-        Opt(
+        OutFile(
             "File to write (default: NAME.tide). With durations also a DTR log (NAME.log or "
             ".jsonl, also .gz) or a Chakra execution trace (NAME.et).",
             "--output -o",
-            writes=True,
             replaces=SUFFIX,
-            common=True,
-            group="Output",
         ),
     ] = None
     files: G10Request = G10Request()

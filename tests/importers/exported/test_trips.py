@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from tensortide.importers.exported.control import trips_of
 from tensortide.importers.exported.program import Arg, Block, Node, Ref, Type
-from tensortide.importers.exported.trips import trips_of
 
 FULL = Node("i", "aten.full.default", (("size", ()), ("fill_value", 2)), ("i",), 2)
 SCALAR = Node("i", "aten.scalar_tensor.default", (("s", 2), ("dtype", "int64"), ("pin_memory", False)), ("i",), 1)

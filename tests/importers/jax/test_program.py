@@ -10,7 +10,7 @@ import pytest
 from tensortide.cost import count
 from tensortide.graph.model import Phase, Role
 from tensortide.importers.jax import trips
-from tensortide.importers.jax.convert import converted
+from tensortide.importers.jax.convert import converted, roles_of
 from tensortide.importers.jax.dead import pruned, surplus
 from tensortide.importers.jax.phases import classify
 from tensortide.importers.jax.program import (
@@ -28,7 +28,6 @@ from tensortide.importers.jax.program import (
     module_of,
     steps,
 )
-from tensortide.importers.jax.roles import roles_of
 from tensortide.importers.jax.trips import DATA, ENDLESS, LONG, Trips, trip_count
 from tensortide.importers.jax.views import layout_of
 

@@ -14,7 +14,7 @@ import tensortide
 from tensortide.errors import TensortideError
 from tensortide.graph import Graph, Phase, Role
 from tensortide.placements.graphs import GraphProblem, Grouping, PlaceOptions, Ready, Units, placed, ready, units_of
-from tensortide.placements.graphs.host_ops import bound_to_host, host_ops
+from tensortide.placements.graphs.hosts import bound_to_host, host_ops
 from tensortide.placements.graphs.placeable import placeable
 from tensortide.placements.graphs.schedules import ScheduleName
 from tensortide.placements.graphs.simulate import Simulator

@@ -15,8 +15,7 @@ from tensortide.placements.graphs.hosts import no_hosts
 from tensortide.placements.graphs.kernel.records import Order, Run
 from tensortide.placements.graphs.kernel.writer import write
 from tensortide.placements.graphs.schedules import MicroBatchSchedule, strict_order
-from tensortide.placements.graphs.scratch import scratch
-from tensortide.placements.graphs.simulate import Simulated, Simulator
+from tensortide.placements.graphs.simulate import Simulated, Simulator, scratch
 from tensortide.placements.graphs.tables import Step, step_of
 from tensortide.play.tasks import FREE, MOVE
 from tensortide.timing.clusters import Cluster

@@ -7,7 +7,7 @@ import pytest
 
 from tensortide.errors import PlacementError
 from tensortide.placements.annealing.moves import KINDS, Weights
-from tensortide.placements.search.descent import descend
+from tensortide.placements.search.best import descend
 from tensortide.placements.search.session import Budget, Session
 from tests.placements.search.doubles import random_problem
 

@@ -10,8 +10,7 @@ import pytest
 from tensortide.placements import NetProblem
 from tensortide.placements.arrays import Floats, Placements
 from tensortide.placements.problem import Problem
-from tensortide.placements.search.best import Best
-from tensortide.placements.search.estimates import Estimated, agrees
+from tensortide.placements.search.best import Best, Estimated, agrees
 from tensortide.placements.search.groups import Grouped, grouped
 from tests.placements import cases
 from tests.placements.search.doubles import InOrder, random_problem

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 
 import numpy as np
@@ -14,7 +15,7 @@ from tensortide.plans.transfers.least import least_with_transfers
 from tensortide.plans.transfers.search import Moved, Transfers
 from tensortide.plans.under_budget.tables import Ints
 from tensortide.search_limit import no_look
-from tests.plans.events.judge import assert_judged_alike
+from tests.plans.events.judge import assert_judged_alike, instance_of, plan_of, planning_folder
 from tests.plans.transfers.drawn import training_step
 
 
@@ -93,6 +94,23 @@ def test_recomputation_in_place_of_moves_is_faster_in_total() -> None:
     found = [mixed(step, budget) for _, step, budget in map(drawn, range(20))]
     both = [(alone, best.played.makespan_ns) for alone, best in filter(None, found)]
     assert sum(best for _, best in both) < sum(alone for alone, _ in both)
+
+
+def test_recomputations_give_way_to_a_move_that_ops_wait_for() -> None:
+    """Of the three recomputations of the fastest plan without moves one is left out, and what it makes moves."""
+    data = json.loads((planning_folder() / "joint.json").read_text())
+    step = instance_of(data["instances"]["J38"])
+    alone, both = (
+        next(case for case in data["cases"] if (case["instance"], case["budget_bytes"], case["allow"]) == asked)
+        for asked in (("J38", 46, "recompute"), ("J38", 46, "both"))
+    )
+    search = Transfers(step, 46, bound_ns=both["best_ns"])
+    search.offer_steps(*plan_of(alone["plan"]), "recompute")
+    assert search.best is not None
+    assert search.best.played.makespan_ns == alone["best_ns"]
+    search.mix(200, "mixed")
+    assert search.best.played.makespan_ns == both["best_ns"]
+    assert_judged_alike(step, search.best.steps, search.best.home, 46, search.best.played)
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -23,6 +23,7 @@ from tensortide.importers.imported import Imported
 from tensortide.measures import Profiler
 from tensortide.measures.layers import layers
 from tensortide.measures.subject import StepSubject
+from tensortide.parallelism import Degrees, per_rank
 from tensortide.parallelism.closed import Configuration, Transformer
 from tensortide.plans import footprint
 from tensortide.plans.remat.schedule import recorded
@@ -35,8 +36,10 @@ from tensortide.studies.experiment.comparison import compared
 from tensortide.studies.fit import Subject, fit
 from tensortide.studies.fit.model import ModelVerdict
 from tensortide.studies.fit.results import FitOnMachines
+from tensortide.studies.job import job_from
 from tensortide.studies.placement.examples import ExamplesRequest, answer
 from tensortide.studies.scale import ClosedForm, Problem, scale
+from tensortide.studies.scale.launched import Launch
 from tensortide.studies.timing.request import TimedStep
 from tensortide.studies.timing.steady import Steady
 from tensortide.timelines import diff, idleness, liveness, timeline
@@ -46,7 +49,9 @@ from tensortide.timing.clusters import Tier
 from tensortide.timing.collectives import nodes_of
 from tensortide.timing.stationarity import stationarity
 from tests.formulas.samples import transformer, word_lm
+from tests.graphs.files import stored
 from tests.marks import some_slow
+from tests.memory.test_communicators import with_groups
 from tests.replays.test_lanes import HOST, stages, two_stages
 from tests.reports.graphs import tower
 from tests.reports.sections.test_trials import conducted
@@ -99,7 +104,13 @@ def trials() -> Any:
         return conducted(Path(folder))
 
 
+def job() -> Any:
+    graphs = dict(enumerate(per_rank(stored("gpt2"), Degrees(pipeline=2)).graphs))
+    return job_from("train.py", 2, graphs, nodes_of("H100-SXM-80GB", devices_per_node=2))
+
+
 RESULTS: dict[str, Callable[[], Any]] = {
+    "job": job,
     "sweep": lambda: sweep(transformer(), {"batch": [1, 2]}),
     "solution": lambda: solve(transformer(), "batch", "peak_bytes <= 24GiB"),
     "projection": lambda: project(word_lm(), DOMAINS["word_lm"], "h", batch="b", samples_per_step="b*s"),
@@ -137,6 +148,9 @@ RESULTS: dict[str, Callable[[], Any]] = {
     "scale": lambda: scale(
         Problem(nodes=nodes_of("A100-SXM-80GB"), base=Configuration(batch=8)),
         ClosedForm(Transformer(layers=4, hidden=64, heads=4)),
+    ),
+    "launch": lambda: Launch("torchrun train.py", nodes_of("A100-SXM-80GB", devices_per_node=8), 2**34).study(
+        with_groups(group=("all_reduce", 8)), {}, lambda _: tower(12)
     ),
     "layers": lambda: layers(StepSubject(tower(12))),
     "simulation": lambda: Simulator(recorded(tower(), [1000] * len(tower()), "made up")).run(

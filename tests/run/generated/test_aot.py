@@ -329,6 +329,17 @@ def test_graphs_of_a_broken_step_are_planned_with_their_shares() -> None:
         three(x)
 
 
+@pytest.mark.parametrize("spare", [0, 1 << 18])
+def test_a_loss_outside_that_may_not_fit_is_warned_of(spare: int) -> None:
+    model, x = nn.Linear(8, 128), torch.randn(64, 8)
+    needed = backend()
+    compiled(model, needed)(x).sum().backward()
+    torch._dynamo.reset()
+    tight, said = backend(needed.graphs[0].peak_bytes + spare), "returns 32.00 KiB of which code outside computes"
+    with contextlib.nullcontext() if spare else pytest.warns(RunWarning, match=said):
+        compiled(model, tight)(x).sum().backward()
+
+
 def test_shares_add_up_to_one_at_most() -> None:
     with pytest.raises(RunError, match="add up to at most 1"):
         backend(shares=(0.7, 0.7))

@@ -28,6 +28,23 @@ def layers(fail_at: int = -1, mean: bool = False) -> Callable[[], torch.Tensor]:
     return step
 
 
+def drawn(own_generator: bool = False, dropout: float = 0.0) -> Callable[[], torch.Tensor]:
+    """A step that draws the rows of a data set which are its batch, and its targets in place."""
+    model, optimizer, _, _ = parts()
+    data, generator = torch.randn(3 * BATCH, WIDTH), torch.Generator() if own_generator else None
+
+    def step() -> torch.Tensor:
+        x = data[torch.randint(len(data), (BATCH,), generator=generator)]
+        target = torch.empty(BATCH, WIDTH).normal_()
+        loss = loss_of(model, nn.functional.dropout(x, dropout), target, False)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        return loss.detach()
+
+    return step
+
+
 def reads() -> Callable[[], float]:
     """A step that reads its loss."""
     model, optimizer, x, target = parts()

@@ -167,6 +167,42 @@ def test_micro_batches_of_one_process_are_averaged_in_order(mean: bool) -> None:
     assert [run.task.micro_batch for run in program.runs] == [0, 0, 1, 1, 2, 2, 3, 3, 3]
 
 
+DRAWN = f"{workloads.__file__}:drawn"
+
+
+def test_a_batch_that_the_step_draws_is_drawn_as_in_one_process() -> None:
+    divided = DividedWorkload(DRAWN, {}, degrees=Degrees(micro_batches=4), steps=STEPS)
+    alone, step = divided.build(), divided.build()
+    whole = tensortide.capture(step)
+    program = RankProgram(step, whole, per_rank(whole, divided.degrees), 0)
+    torch.manual_seed(1)
+    expected = [float(alone()) for _ in range(STEPS)]
+    torch.manual_seed(1)
+    found = [float(torch.stack(program()[0]).mean()) for _ in range(STEPS)]
+    assert found == pytest.approx(expected, rel=1e-6)
+    assert expected[0] != expected[1]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("degrees", [Degrees(data=2), Degrees(data=2, pipeline=2, micro_batches=2)], ids=str)
+def test_ranks_take_their_parts_of_a_batch_that_the_step_draws(degrees: Degrees) -> None:
+    found = run_divided(DividedWorkload(DRAWN, {}, degrees=degrees, steps=STEPS))
+    assert found.verified
+    assert found.losses == pytest.approx(found.alone, rel=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"own_generator": True}, "aten.randint.generator draws from a generator of its own"),
+        ({"dropout": 0.5}, r"bernoulli_.* draws random numbers.*leave out what draws \(dropout=0\) but for the batch"),
+    ],
+)
+def test_other_random_numbers_are_refused(settings: dict[str, object], message: str) -> None:
+    with pytest.raises(RunError, match=message):
+        run_divided(DividedWorkload(DRAWN, settings, degrees=Degrees(data=2)))  # type: ignore[arg-type]  # scalars
+
+
 def dies(rank: int) -> int:
     """Wait for rank 1, which is killed."""
     if rank == 1:

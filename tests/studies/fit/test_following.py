@@ -11,6 +11,7 @@ import msgspec
 import pytest
 
 from tensortide.graph import load
+from tensortide.parallelism import Degrees, per_rank
 from tensortide.reports.blocks import Note
 from tensortide.reports.sections.fit import section
 from tensortide.studies.fit import Fit, Subject, fit
@@ -23,6 +24,7 @@ from tensortide.targets.requests import CaptureRequest
 from tensortide.timing.cards import of_bytes
 from tensortide.timing.catalogue import device
 from tests.graphs import path_of
+from tests.graphs.files import stored
 from tests.marks import some_slow
 
 TYPED = CaptureRequest(set=("batch=16", "width=a b"), machines=("t4",), ranks=2, compiled=True)
@@ -62,6 +64,17 @@ def test_a_script_comes_last() -> None:
     assert following(found(2**40), **script) == (
         "tensortide report --machine t4 --ranks 2 --compiled -- python train.py --lr 1"
     )
+
+
+def test_all_stages_follow_one_of_a_pipeline() -> None:
+    stage = per_rank(stored("gpt2"), Degrees(pipeline=2)).graphs[0]
+    study = fit(Subject("train.py", stage, device("T4"), of_bytes(2**40), why_not="a script"))
+    asked = CaptureRequest(machines=("t4",), rank=3)
+    script = "-- torchrun --nproc_per_node 4 train.py"
+    assert following(study, script, asked, None) == f"tensortide fit --machine t4 --all-stages {script}"
+    limited = following(study, script, CaptureRequest(), 24 * 2**30)
+    assert limited == f"tensortide fit --all-stages --memory 24GiB {script}"
+    assert following(study, "rank.tide", asked, None).startswith("tensortide report rank.tide")
 
 
 @pytest.mark.parametrize(

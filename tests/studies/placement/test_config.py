@@ -20,8 +20,7 @@ from tensortide.reports.render.archive import render_animation
 from tensortide.reports.render.terminal import render_text
 from tensortide.reports.sections.placement import of_configured
 from tensortide.studies.placement.config import read_config
-from tensortide.studies.placement.configured import ConfiguredRun, run_config, subject_of
-from tensortide.studies.placement.net_measure import measure_of
+from tensortide.studies.placement.configured import ConfiguredRun, measure_of, run_config, subject_of
 from tensortide.studies.placement.optimizers import FASTEST, SLOWEST, GeneticArguments, MapElitesArguments
 from tests.conftest import ROOT
 from tests.marks import some_slow

@@ -14,8 +14,7 @@ from tensortide.placements.search import Budget
 from tensortide.reports.artefacts import write_artefacts
 from tensortide.studies.placement.comparison import Task, compare, contenders
 from tensortide.studies.placement.config import Config, read_config
-from tensortide.studies.placement.configured import ConfiguredRun, run_config, subject_of
-from tensortide.studies.placement.net_measure import measure_of
+from tensortide.studies.placement.configured import ConfiguredRun, measure_of, run_config, subject_of
 from tensortide.studies.placement.scores import score_all, write_all
 from tests.placements.cases import EXPRIMO
 

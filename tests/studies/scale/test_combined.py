@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter
+from typing import Any
 
 import pytest
 from msgspec.structs import replace
@@ -33,14 +34,14 @@ def tiny(name: str) -> Graph:
     return capture(name, hyperparameters={**sizes, "optimizer": "sgd"}, real=True)
 
 
-DIVIDED: list[tuple[str, dict[str, int], Recompute]] = [
+DIVIDED: list[tuple[str, dict[str, Any], Recompute]] = [
     ("gpt2", {"context": 2}, "full"),
     ("mixtral", {"data": 4, "expert": 2, "zero": 3}, "selective"),
     ("gpt2", {"data": 2, "context": 2, "zero": 3}, "selective"),
     ("mixtral", {"data": 2, "expert": 2}, "full"),
 ]
 """Each way to divide and each way to recompute; the first two alone have each of both."""
-OTHERS: list[tuple[str, dict[str, int], Recompute]] = [
+OTHERS: list[tuple[str, dict[str, Any], Recompute]] = [
     *((name, degrees, "selective" if how == "full" else "full") for name, degrees, how in DIVIDED),
     ("gpt2", {"context": 2, "pipeline": 2, "zero": 1}, "full"),
     ("gpt2", {"context": 2, "pipeline": 2, "zero": 1}, "selective"),
@@ -48,7 +49,7 @@ OTHERS: list[tuple[str, dict[str, int], Recompute]] = [
 
 
 @pytest.mark.parametrize(("name", "degrees", "how"), some_slow([*DIVIDED, *OTHERS], [*DIVIDED[2:], *OTHERS]))
-def test_steps_that_recompute_are_divided_exactly(name: str, degrees: dict[str, int], how: Recompute) -> None:
+def test_steps_that_recompute_are_divided_exactly(name: str, degrees: dict[str, Any], how: Recompute) -> None:
     """Executed, ranks compute what the whole step does, and no product more."""
     again = recomputed(tiny(name), how)
     Divided(again, **degrees).assert_equal()
@@ -81,7 +82,7 @@ def exchanges(captured: Captured, one: Configuration) -> Counter[tuple[str, str]
     ],
 )
 def test_what_is_recomputed_is_exchanged_again(
-    captured: functools._lru_cache_wrapper[Captured], degrees: dict[str, int], kinds: dict[str, int]
+    captured: functools._lru_cache_wrapper[Captured], degrees: dict[str, Any], kinds: dict[str, int]
 ) -> None:
     """Keys and values of each of 4 layers are gathered once more, tokens of 1 travel to experts and back once more."""
     own, none, full = captured(), plain(**degrees), replace(plain(**degrees), recompute="full")
@@ -146,7 +147,7 @@ def exchange_ns(one: Configuration) -> float:
     ],
 )
 def test_the_replay_of_a_divided_step_agrees_with_the_closed_form_within_two_percent(
-    name: str, degrees: dict[str, int]
+    name: str, degrees: dict[str, Any]
 ) -> None:
     """Time = (m + p - 1) (stage + 2 transfer) + m head, the exchange of gradients and the update aside."""
     one = plain(**degrees)

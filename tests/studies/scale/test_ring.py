@@ -12,10 +12,15 @@ from tensortide.graph import Graph
 from tensortide.graph.communication import group_of
 from tensortide.parallelism import Degrees, per_rank
 from tensortide.parallelism.closed import Transformer, predict_step
+from tensortide.parallelism.degrees import KeysBy
+from tensortide.recorder import resolver
+from tensortide.studies.scale import Captured
 from tensortide.studies.scale.ring import beside_attention
+from tensortide.timing import device
+from tensortide.timing.collectives import Nodes, predict_collective
 from tensortide.timing.collectives.constants import CONTENTION
 from tensortide.timing.estimates import Estimate, Provenance
-from tests.studies.scale.test_captured import node, plain, step
+from tests.studies.scale.test_captured import A100, graph, node, plain, step
 
 LAYERS, CONTEXT = 2, 4
 
@@ -64,6 +69,27 @@ def test_a_captured_step_exposes_less_where_communication_overlaps() -> None:
     assert 0 < ring.parts["context"] < apart.parts["context"]
     assert ring.time.time_ns <= apart.time.time_ns
     assert sum(ring.parts.values()) == pytest.approx(ring.time.time_ns)
+
+
+@pytest.mark.parametrize("keys", ["ring", "zigzag"])
+def test_steps_of_a_ring_in_the_graph_take_their_time_or_what_outlasts_a_kernel(keys: KeysBy) -> None:
+    """By hand, in each of 4 layers: a rank of 2 receives keys and values in both passes, and their gradients twice."""
+    ring = Captured(graph(), device(A100), batch=8, tokens=32, resolver=resolver, keys=keys)
+    one, where = plain(context=2), node(2)
+    block = 8 * 16 * 64 * 4
+    received = 4 * (2 + 2 + 4) * predict_collective("send_recv", block, (0, 1), where).ns
+    apart = ring.predict(one, where).parts["context"]
+    losses = step().predict(one, where).parts["context"] - gathered(where, block)
+    assert apart == pytest.approx(received + losses)
+    beside = ring.predict(replace(one, overlap_data=True), where).parts["context"]
+    assert 0 < beside < apart
+    assert ring.predict(plain(), node(1)).parts == step().predict(plain(), node(1)).parts
+
+
+def gathered(where: Nodes, block: int) -> float:
+    """Time of the gathers and scatters of keys and values, of all layers, without a ring."""
+    times = {kind: predict_collective(kind, 4 * block, (0, 1), where).ns for kind in ("all_gather", "reduce_scatter")}
+    return 4 * (2 * times["all_gather"] + times["reduce_scatter"])
 
 
 def test_the_closed_form_does_too() -> None:

@@ -15,6 +15,7 @@ from tensortide.parallelism.closed import Configuration, Transformer, predict_st
 from tensortide.reports.render.json import render_json
 from tensortide.reports.sections.scale import document
 from tensortide.studies.scale import ClosedForm, DegreeRequest, Problem, Scale, scale
+from tensortide.studies.scale.launched import Launched
 from tensortide.studies.scale.request import ScaleRequest, StrategyRequest, answer
 from tensortide.studies.scale.study import resized
 from tensortide.timing.collectives import Nodes, nodes_of
@@ -204,12 +205,19 @@ def test_what_cannot_run_is_an_error_before_the_study(given: dict[str, Any], par
         answer(ScaleRequest(target="mlp", steps=2, **given))
 
 
-def test_the_step_of_one_of_several_ranks_is_refused_before_the_search(tmp_path: Path) -> None:
+def test_the_step_of_one_of_several_ranks_is_predicted_as_it_was_launched(tmp_path: Path) -> None:
     whole = stored("mlp")
     one = replace(whole, meta=replace(whole.meta, workload="train.py", groups={"0": (0, 1)}))
     tensortide.save(one, tmp_path / "rank.tide")
-    with pytest.raises(DegreesError, match=r"train\.py was captured as one of 2 ranks.*Leave the launcher out"):
-        answer(ScaleRequest(target=str(tmp_path / "rank.tide"), devices=2))
+    found = answer(ScaleRequest(target=str(tmp_path / "rank.tide"), devices=2))
+    assert isinstance(found, Launched)
+    assert (found.ranks, len(found.rows), found.groups) == (2, 1, ())
+    with pytest.raises(DegreesError, match="the launch has 2 ranks: --devices 4 is another number"):
+        answer(ScaleRequest(target=str(tmp_path / "rank.tide"), devices=4))
+    with pytest.raises(DegreesError, match="its own options say how it is divided"):
+        answer(ScaleRequest(target=str(tmp_path / "rank.tide"), strategy=StrategyRequest(zero=1)))
+    with pytest.raises(DegreesError, match="no options for degrees are known"):
+        answer(ScaleRequest(target=str(tmp_path / "rank.tide"), degrees=DegreeRequest(tensor=2)))
 
 
 def test_the_status_says_whether_a_configuration_may_fit() -> None:

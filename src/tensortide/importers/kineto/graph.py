@@ -14,8 +14,7 @@ from tensortide.graph.builder import LASTING
 from tensortide.graph.handles import Given as GivenValue
 from tensortide.graph.signatures import Signature
 from tensortide.importers.kineto.calls import ACCUMULATE, Argument, Given, Reading, TracedOp
-from tensortide.importers.kineto.linking import Linking, Seen
-from tensortide.importers.kineto.shapes import Result, results_of, signature_of
+from tensortide.importers.kineto.linking import Linking, Result, Seen, results_of, signature_of
 from tensortide.recorder import resolver
 from tensortide.timing.durations import Durations
 from tensortide.timing.kineto import Trace

@@ -21,8 +21,7 @@ from tensortide.cost.count import Count
 from tensortide.dtypes import Kind, kind_of
 from tensortide.errors import MetricError, Unavailable
 from tensortide.graph.model import Graph, Role
-from tensortide.measures.compat.charges import CHARGES, charge
-from tensortide.measures.compat.footprint import footprint_reasons
+from tensortide.measures.compat.charges import CHARGES, charge, footprint_reasons
 from tensortide.measures.compat.liveness import live_nodes
 from tensortide.measures.compat.nodes import NodeGraph, node_graph
 from tensortide.measures.metric import Missing

@@ -11,7 +11,7 @@ from tensortide.errors import PlanError, TensortideError
 from tensortide.graph.model import OUTSIDE, Graph, Phase, Role
 from tensortide.graph.module_paths import named_after, within
 from tensortide.placements.graphs.closures import SCALAR_BYTES, Sets, closures, forward_ops, makers_of
-from tensortide.placements.graphs.host_ops import bound_to_host, value_reads
+from tensortide.placements.graphs.hosts import bound_to_host, value_reads
 from tensortide.placements.graphs.micro_batches import MicroBatches
 from tensortide.request import Opt, Request
 

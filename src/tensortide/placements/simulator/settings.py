@@ -9,8 +9,8 @@ from typing import Literal
 
 from tensortide.errors import TensortideError
 from tensortide.placements.modes import ACCURATE, Mode
-from tensortide.placements.op_times.optimizers import OPTIMIZERS
 from tensortide.placements.op_times.times import DTYPES, Rates
+from tensortide.placements.op_times.work import OPTIMIZERS
 from tensortide.placements.simulator.routing import Egress
 
 LEAST_SHARE = 1e-9

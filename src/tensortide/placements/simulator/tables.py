@@ -16,9 +16,8 @@ from tensortide.dtypes import ITEM_BYTES
 from tensortide.errors import TensortideError
 from tensortide.placements.arrays import Floats, Ints, Small
 from tensortide.placements.nets.net import Net
-from tensortide.placements.op_times.net_devices import net_devices
-from tensortide.placements.op_times.optimizers import OPTIMIZERS
-from tensortide.placements.op_times.times import DTYPES, OpTimes, layer_times
+from tensortide.placements.op_times.times import DTYPES, OpTimes, layer_times, net_devices
+from tensortide.placements.op_times.work import OPTIMIZERS
 from tensortide.placements.simulator.routing import Routing, routing
 from tensortide.placements.simulator.settings import Settings
 from tensortide.timing.clusters import Cluster

@@ -29,6 +29,8 @@ _MOST, _AMONG = 4, 12
 """Intervals left out in a turn at most, and out of how many that are nearest to an op that waits."""
 _RUINED = 0.3
 """Share of the turns that leave out recomputations."""
+_MOVED = 0.3
+"""Share of those that move what is over the budget then, though ops wait for it."""
 _HEAT = 0.001
 """Part of the time of the ops by which a plan may get slower for a while, at first."""
 _SEED = 20
@@ -85,14 +87,19 @@ class Mixing:
                 yield found.made
 
     def _turn(self, now: Mixed) -> Mixed | None:
-        """``now`` with other recomputations; None if there are none, or if they do not fit."""
+        """``now`` with other recomputations; None if there are none, or if they do not fit. Where some are left out,
+        either what stalls nothing moves and the rest is recomputed, or whatever is over the budget moves."""
         noise = np.array([0.5 + chance(self.dice) for _ in self.setting.t.nbytes])
+        before = now.choosing.x.sequence
         if chance(self.dice) < _RUINED:
-            ruined = self.local.ruined(now.choosing.x.sequence, self.dice, self.setting.look)
-            found = self.fit(ruined, noise, chance(self.dice))
-            return None if found.made.short_bytes else found
-        found = self._recomputed(now, self._less(now), noise, chance(self.dice))
-        if len(found.choosing.x.sequence) == len(now.choosing.x.sequence):
+            ruined = self.local.ruined(before, self.dice, self.setting.look)
+            if chance(self.dice) >= _MOVED:
+                found = self.fit(ruined, noise, chance(self.dice))
+                return None if found.made.short_bytes else found
+            found = self._carried(now, now.choice, ruined)
+        else:
+            found = self._recomputed(now, self._less(now), noise, chance(self.dice))
+        if len(found.choosing.x.sequence) == len(before):
             return None
         choice = found.choice
         for better in found.choosing.improved(choice, _STEPS):

@@ -111,14 +111,14 @@ class _Search:
     def _op(self, number: int, states: dict[int, int]) -> _Op:
         op, values = self.instance.ops[number], self.values
         again = sum(1 << values[s, state] for s, state in states.items() if s not in op.blind)
-        written = [s for s in op.writes if s not in op.blind]
+        written, blind = [s for s in op.writes if s not in op.blind], {*op.blind} & {*op.writes}
         return _Op(
             again,
             sum(1 << values[s, state] for s, state in states.items()),
             sum(1 << values[s, states[s]] for s in written),
             sum(1 << values[s, number] for s in written),
-            sum(1 << values[s, states[s]] for s in op.blind),
-            sum(1 << values[s, number] for s in op.blind),
+            sum(1 << values[s, states[s]] for s in blind),
+            sum(1 << values[s, number] for s in blind),
             tuple((s, 1 << values[s, number]) for s in op.makes),
             sum(self.instance.storages[s].nbytes for s in op.makes) + op.workspace,
             sum(self.of[s] for s in op.touches),

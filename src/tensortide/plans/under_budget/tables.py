@@ -137,7 +137,11 @@ class Restorable:
     def _last(self, value: Value) -> int:
         if self.is_fixed(value):
             return -1
-        return min((max(self.held(v), self._until[v]) for v in self._inputs(value)), default=len(self.instance.ops))
+        return min(map(self.reach, self._inputs(value)), default=len(self.instance.ops))
+
+    def reach(self, value: Value) -> int:
+        """The last op before whose first run ``value``, known to ``until``, can be an input of another restoration."""
+        return max(self.held(value), self._until[value])
 
     def is_fixed(self, value: Value) -> bool:
         storage = self.instance.storages[value.storage]

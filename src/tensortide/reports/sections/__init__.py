@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from tensortide.graph.model import Graph
     from tensortide.memory import Reservation
     from tensortide.reports.sections.modules import ModuleRow
+    from tensortide.studies.fit.whole_card import CardRow
     from tensortide.timelines import StorageTimeline
     from tensortide.timelines.machines import MachineStep
     from tensortide.timing import Durations
@@ -67,6 +68,16 @@ class Step:
         from tensortide.memory import reserve
 
         return reserve(self.graph)
+
+    @cached_property
+    def whole_card(self) -> tuple[CardRow, ...]:
+        """The memory of the card by what takes it; empty for a step that was not captured for a GPU."""
+        from tensortide.studies.fit.margins import margin
+        from tensortide.studies.fit.whole_card import whole_card
+
+        if not self.eager.device.startswith("cuda"):
+            return ()
+        return whole_card(self.graph, self.eager, self.pool.peak_reserved, margin(self.graph, self.counted.coverage))
 
     @cached_property
     def last_use(self) -> StorageTimeline:

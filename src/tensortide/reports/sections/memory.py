@@ -21,6 +21,7 @@ from tensortide.reports.pictures import Curve, Mark, Stretch
 from tensortide.reports.render.values import short
 from tensortide.reports.sections import Step, modules, ops
 from tensortide.reports.sections.assumed import brief
+from tensortide.reports.sections.whole_card import card_table
 from tensortide.shown import Show
 from tensortide.timelines import Resident, StorageTimeline
 from tensortide.timelines.intervals import Life, Lives
@@ -83,6 +84,7 @@ def _section(step: Step, head: Sequence[AnyBlock]) -> Section:
         at = step.graph[step.eager.peak_op]
         remark = f"op {at.index}, {short(at.name)} in {at.module}"
         blocks += [_storages(step), roles(step.eager, alive, remark), tensors(step.eager, alive, step.top, only="text")]
+    blocks += card_table(step.whole_card)
     about = "bytes while each op runs, released as in eager mode"
     return Section("memory", "Memory over the step", about, tuple(blocks))
 
@@ -98,7 +100,7 @@ def facts_of(step: Step) -> Iterator[Fact]:
     yield fact(eager, "peak_op")
     if eager.device.startswith("cuda"):
         counted = "torch.cuda.max_memory_allocated: blocks of 512 bytes"
-        taken = "torch.cuda.max_memory_reserved; the CUDA context, 0.3 to 0.5 GiB, comes on top"
+        taken = "torch.cuda.max_memory_reserved, of the pool alone"
         yield fact(step.pool, "peak_allocated as steady_allocated_bytes", counted)
         yield fact(step.pool, "peak_reserved as steady_reserved_bytes", taken)
     yield fact(step.last_use, "peak_bytes as last_use_peak_bytes", later, label="with last-use release", level=1)

@@ -38,7 +38,7 @@ PICTURES = plan_memory.PICTURES
 FACTS = (
     *("plan_class", "bound_name", "base_ns", "step_ns", "bound_ns", "budget_bytes", "peak_bytes"),
     *("least.nbytes as least_bytes", "recorded_peak_bytes", "enough_bytes", "gap_share", "extra_share", "proved"),
-    *("complete", "status", "source", "device", "least.op as least_op", "work", "search_s"),
+    *("complete", "status", "source", "device", "least.op as least_op", "work", "search_s", "unfollowed_ns"),
 )
 _CAUSES = {
     "fetch": "fetches",
@@ -138,6 +138,9 @@ def _advice(found: Planned) -> Iterator[str]:
         moves = "" if "moves over" in found.plan_class else ", --offload host"
         order = "" if "any order" in found.plan_class else ", --order free"
         yield f"To make it fit: a larger budget{moves}{order}, or a smaller batch."
+    if found.unfollowed_ns is not None:
+        faster = _more(found.extra_of(found.unfollowed_ns))
+        yield f"A plan of {faster} exceeds the budget in a run: the program holds tensors that the plan evicts."
     if not found.complete:
         yield ENDED_EARLY
 

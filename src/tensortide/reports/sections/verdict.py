@@ -11,6 +11,7 @@ from tensortide.reports.blocks import AnyBlock, Column, Document, Note, Section,
 from tensortide.reports.of_records import column, facts, table
 from tensortide.reports.render.values import value_text
 from tensortide.reports.sections import Step
+from tensortide.reports.sections.whole_card import card_table
 from tensortide.studies.fit.deciding import deciding, doubt
 from tensortide.studies.fit.verdict import COMMON, Fits, OnDevice, Verdict, verdict
 from tensortide.timing.catalogue import device
@@ -106,6 +107,7 @@ def blocks(
         told = (f"{words} {', '.join(some)} GB" for words, some in sizes if some)
         yield Note(text="; ".join(told), kind="advice", only="text")
     yield _devices(found, only="page" if brief else "")
+    yield from () if brief else card_table(found.whole_card)
     if found.dominant is not None:
         share = format_percent(found.dominant.nbytes, found.peak_bytes)
         sentence = f"{found.dominant.sentence}{_REMEDIES.get(found.dominant.kind, '')}"

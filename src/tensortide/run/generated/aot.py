@@ -28,6 +28,9 @@ from tensortide.units import format_bytes
 
 Planner: TypeAlias = Callable[[Graph, int], Planned]
 """Plans a graph within bytes. Raises BudgetInfeasible if there is no plan."""
+_OUTSIDE = 4
+"""A loss is taken to hold at most so many tensors of the size of what it is given: cross entropy holds two, and four of
+the same bytes where it computes with half-precision numbers in single precision."""
 
 
 @dataclass(eq=False, repr=False)
@@ -155,6 +158,8 @@ class Backend:
         given = timeline(joint.graph, device=planned.device, lifetimes="last_use", workspace=False).start_bytes
         held = given + _held_bytes(joint, halves)
         found = CompiledGraph(joint, planned, halves, peak, given, held)
+        if not self.shares:
+            _warn_of_outside(found, limit)
         self.graphs.append(found)
         return found
 
@@ -226,6 +231,24 @@ def infeasible(planned: Planned) -> BudgetInfeasible:
     )
     error.least_bytes = planned.enough_bytes
     return error
+
+
+def _warn_of_outside(found: CompiledGraph, limit: int) -> None:
+    """Warn if what is computed with the outputs of a graph may take more than its plan leaves between the passes."""
+    graph, between = found.graph, found.joint.between
+    if between is None:
+        return
+    tangents = [graph.tensors[tensor] for tensor in graph.ops[between].outputs]
+    nbytes = sum(int(graph.storages[each.storage].nbytes) for each in tangents if each.numel > 1)
+    left = limit - found.held_bytes - nbytes
+    if left < _OUTSIDE * nbytes:
+        warnings.warn(
+            f"a graph returns {format_bytes(nbytes)} of which code outside computes the loss: what that holds is in no "
+            f"plan, and the budget leaves {format_bytes(max(0, left))} for it between the passes. Compile a function "
+            "that returns the loss, or leave room in the budget.",
+            RunWarning,
+            stacklevel=2,
+        )
 
 
 # -- what AOTAutograd looks at ----------------------------------------------------------------------

@@ -11,7 +11,7 @@ import torch
 from tensortide.errors import RunError
 from tensortide.graph.communication import group_of, kind_of, moves_data, payload_bytes
 from tensortide.graph.effects import draws_random
-from tensortide.graph.model import Graph, OpView, Phase, Role
+from tensortide.graph.model import Const, Graph, OpView, Phase, Role
 from tensortide.parallelism import Ranks
 from tensortide.parallelism.gradients import gradients
 from tensortide.parallelism.pipelines import DEFAULT_SCHEDULE, PipelineName, Run, RunKind, Task, order
@@ -22,6 +22,7 @@ from tensortide.recorder.execute import function
 from tensortide.run.generated.step import check_straight
 from tensortide.run.placed.exchange import Exchange, reduction
 from tensortide.run.placed.live_storages import LiveStorages, given_tensors, part_of
+from tensortide.run.placed.made_batch import MadeBatch
 from tensortide.run.placed.means import local_means
 
 
@@ -41,13 +42,14 @@ class RankProgram:
     is replica r % data of stage r // data. Replica i of d computes part i of the batch, in micro-batches; gradients are
     averaged over micro-batches in their order, then over replicas in the order of ``Exchange``; those of tied
     parameters are then added up over stages in the same order. Parameters, buffers and optimizer state of the stage are
-    updated in place. A call returns the outputs of the step that are made here, one list for each output with an entry
-    per micro-batch.
+    updated in place. A batch that the step makes itself is made whole by each rank that reads it, with the random
+    numbers of one process, and the rank takes its part. A call returns the outputs of the step that are made here, one
+    list for each output with an entry per micro-batch.
 
     After a call ``runs`` has what ran when, in ns of this machine's clock, and ``exchanged`` the collectives.
 
-    Raises RunError for a step that reads values or draws random numbers, for tensors that are not found, for other
-    degrees, and for gradients that exist before a step of several micro-batches.
+    Raises RunError for a step that reads values or draws random numbers beside those of its batch, for tensors that are
+    not found, for other degrees, and for gradients that exist before a step of several micro-batches.
     """
 
     def __init__(
@@ -63,7 +65,8 @@ class RankProgram:
         self.graph = local_means(ranks.graphs[self.stage], degrees.data * degrees.micro_batches)
         self.tasks = order(schedule, self.stage, degrees.pipeline, degrees.micro_batches)
         self.exchange = Exchange(rank)
-        self._given = given_tensors(self.graph, step)
+        self._batch = MadeBatch(ranks.making, self.graph, step)
+        self._given = given_tensors(self.graph, step, self._batch.storages)
         self._gradients = {each.storage: each.tensor for each in gradients(self.graph)}
         if self.micro_batches > 1 and not self._gradients.keys().isdisjoint(self._given):
             raise RunError("gradients exist before the step and would be added to: use zero_grad(set_to_none=True)")
@@ -86,6 +89,7 @@ class RankProgram:
     def __call__(self) -> list[list[torch.Tensor]]:
         self.runs, self._counted, self._sums = [], [], {}
         self.exchange.sent_bytes.clear()
+        self._given |= self._batch()
         forward, backward, update = self._parts()
         last = self.micro_batches - 1
         in_flight: dict[int, LiveStorages] = {}
@@ -208,6 +212,16 @@ def check_runs(whole: Graph, ranks: Ranks) -> None:
     check_straight(with_views(whole))
     if all(op.phase is not Phase.BACKWARD for op in whole.ops):
         raise RunError("the step has no backward pass")
-    for view in whole:
-        if draws_random(view.call) and degrees.devices > 1:
-            raise RunError(f"{view.name} draws random numbers, and ranks would draw others than one process does")
+    if degrees.devices == 1:
+        return
+    drawn = [view for view in whole if draws_random(view.call)]
+    for view in drawn:
+        if any(isinstance(value, Const) and value.kind == "generator" for _, value in view.call.arguments):
+            raise RunError(f"{view.name} draws from a generator of its own: draw from that of torch.manual_seed")
+    left = [view for graph in ranks.graphs for view in graph if draws_random(view.call)]
+    of_batch = 0 if ranks.making is None else sum(draws_random(view.call) for view in ranks.making)
+    if left or len(drawn) > of_batch:
+        raise RunError(
+            f"{(left or drawn)[0].name} draws random numbers, and ranks would draw others than one process does: leave "
+            "out what draws (dropout=0) but for the batch, which is drawn for --data or several micro-batches"
+        )

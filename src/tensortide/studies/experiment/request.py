@@ -14,7 +14,7 @@ import msgspec
 from tensortide.errors import RequestError
 from tensortide.executors import LOCAL
 from tensortide.progress import Say, silent
-from tensortide.request import Arg, Opt, Request
+from tensortide.request import Arg, Opt, OutFolder, Request
 from tensortide.studies.experiment.checks import check
 from tensortide.studies.experiment.comparison import Compared, compared
 from tensortide.studies.experiment.grammar import Experiment, read_experiment, with_baselines
@@ -36,12 +36,9 @@ class TrialsRequest(Request):
     ]
     out: Annotated[
         Path | None,
-        Opt(
+        OutFolder(
             "Folder of the results; trials that have one there are not repeated (default: that of the file, or its "
-            "name).",
-            common=True,
-            value="FOLDER",
-            group="Output",
+            "name)."
         ),
     ] = None
     dry_run: Annotated[bool, Opt("List the trials, and run none.", common=True)] = False

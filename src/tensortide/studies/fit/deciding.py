@@ -25,9 +25,10 @@ def deciding(found: Verdict, largest: Largest | None = None) -> Iterator[str]:
         yield "a recording, or a capture, of a whole step"
     elif not found.on_gpu:
         yield "a capture of the step for the GPU, with its kernels: tensortide fit FILE.py:FUNCTION --machine h100"
+    pool = found.margin.pool_bytes(own.usable_bytes)
     yield (
         "two steps on that GPU or a larger one, and after them, in Python: "
-        f"print(torch.cuda.max_memory_reserved() <= {own.usable_bytes}), which is True if it fits"
+        f"print(torch.cuda.max_memory_reserved() <= {pool}), which is True if it fits"
     )
 
 
@@ -40,7 +41,7 @@ def doubt(found: Verdict) -> str:
     own = found.asked
     if found.margin.why or own is None or own.fits != "fits" or not found.on_gpu:
         return found.margin.why
-    spare = format_bytes(own.usable_bytes - found.reserved_bytes)
+    spare = format_bytes(found.margin.pool_bytes(own.usable_bytes) - found.reserved_bytes)
     off = if_off(found, found.reserved_bytes)
     return f"It fits with {spare} to spare; {off}." if off else ""
 
@@ -48,7 +49,7 @@ def doubt(found: Verdict) -> str:
 def if_off(found: Verdict, reserved_bytes: int) -> str:
     """The most that a step may reserve in place of ``reserved_bytes``, if predictions are off by as much as they were
     in measurements; empty if it fits then, too."""
-    at_most = DOUBTFUL.most_bytes(reserved_bytes)
+    at_most = DOUBTFUL._replace(beside=found.margin.beside).most_bytes(reserved_bytes)
     fits = found.asked is None or at_most is None or at_most <= found.asked.usable_bytes
     if fits or found.margin.why or not found.on_gpu:
         return ""

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from tensortide.graph.communication import kind_of
 from tensortide.recorder.script_command import PREFIX
 from tensortide.studies.fit.actions import Action
 from tensortide.studies.fit.results import Fit
@@ -29,8 +30,21 @@ def following(found: Fit, target: str, capture: CaptureRequest, memory: int | No
     words = [*typed(capture, "set"), *(word for each in (*kept, *changed) for word in ("--set", each))]
     again = bool(settings) or smaller != target
     if again:
-        return command("fit", smaller, *words, *(["--memory", _size(memory)] if memory is not None else []))
-    return command("report", target, *words, *_implied(found, capture, memory))
+        return command("fit", smaller, *words, *_limit(memory))
+    implied = _implied(found, capture, memory)
+    if target.startswith(PREFIX) and not (capture.compiled or capture.real) and _is_stage(found):
+        rest = (*typed(capture, "rank"), "--all-stages", *(_limit(memory) or implied))
+        return command("fit", target, *rest)
+    return command("report", target, *words, *implied)
+
+
+def _is_stage(found: Fit) -> bool:
+    """Tell whether the step is that of one stage of a pipeline: others may need more, and it waits for them."""
+    return any(kind_of(op.name) == "send_recv" for op in found.subject.graph)
+
+
+def _limit(memory: int | None) -> tuple[str, ...]:
+    return () if memory is None else ("--memory", _size(memory))
 
 
 def _implied(found: Fit, capture: CaptureRequest, memory: int | None) -> tuple[str, ...]:

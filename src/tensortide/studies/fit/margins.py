@@ -10,6 +10,8 @@ from typing import NamedTuple
 from tensortide.cost.coverage import Coverage
 from tensortide.graph.model import Graph
 from tensortide.importers.memory_snapshot.graph import OUT_OF_MEMORY
+from tensortide.memory.communicators import OTHERS, SWITCHED, Channels, Interval, communicators
+from tensortide.timing.catalogue import device
 
 
 class Measured(NamedTuple):
@@ -47,23 +49,35 @@ def _most(shares: list[float]) -> Fraction:
 
 class Margin(NamedTuple):
     """Bounds of what a step takes of a GPU: ``below`` times its peak to ``above`` times what the allocator reserves
-    (None: nobody knows). ``why`` says why they are not 1."""
+    (None: nobody knows), and ``beside`` the pool. ``why`` says why they are not 1."""
 
     below: Fraction = Fraction(1)
     above: Fraction | None = Fraction(1)
     why: str = ""
+    beside: Interval = Interval()
+
+    def pool(self, peak_bytes: int, reserved_bytes: int) -> tuple[int, int | None]:
+        """The least and the most (None: nobody knows) that the pool takes of a step of this peak, for which the
+        allocator reserves so many bytes."""
+        most = None if self.above is None else math.ceil(reserved_bytes * self.above)
+        return math.floor(peak_bytes * self.below), most
 
     def least_bytes(self, peak_bytes: int) -> int:
         """The least that a step of this peak takes."""
-        return math.floor(peak_bytes * self.below)
+        return self.pool(peak_bytes, 0)[0] + self.beside.low
 
     def most_bytes(self, reserved_bytes: int) -> int | None:
         """The most that a step takes for which the allocator reserves so many bytes; None if nobody knows."""
-        return None if self.above is None else math.ceil(reserved_bytes * self.above)
+        most = self.pool(0, reserved_bytes)[1]
+        return None if most is None or self.beside.high is None else most + self.beside.high
+
+    def pool_bytes(self, usable_bytes: int) -> int:
+        """Bytes that the pool may have of a device, if what lies beside it takes the most that it may."""
+        return max(0, usable_bytes - (self.beside.high or 0))
 
     def sure_bytes(self, usable_bytes: int) -> int:
         """The most that the allocator may reserve for a step that is sure to fit."""
-        return 0 if self.above is None else math.floor(usable_bytes / self.above)
+        return 0 if self.above is None else math.floor(self.pool_bytes(usable_bytes) / self.above)
 
 
 EXACT = Margin()
@@ -80,7 +94,22 @@ DOUBTFUL = Margin(
 
 
 def margin(graph: Graph, coverage: Coverage, *, on_gpu: bool = True) -> Margin:
-    """The margin of ``graph`` on a GPU, or on the CPU that it was captured for."""
+    """The margin of ``graph`` on a GPU, with what lies beside the pool, or on the CPU that it was captured for."""
+    found = _of_pool(graph, coverage, on_gpu)
+    return found._replace(beside=beside_pool(graph)) if on_gpu else found
+
+
+def beside_pool(graph: Graph) -> Interval:
+    """Bytes that the step of one of several ranks takes beside the pool and the context: communicators."""
+    return communicators(graph, _channels(graph.meta.machine))
+
+
+def _channels(machine: str) -> Channels:
+    """Channels of NCCL on a machine; those of a switch where it is not named, the most."""
+    return SWITCHED if not machine or device(machine).wiring in ("switched", "mesh") else OTHERS
+
+
+def _of_pool(graph: Graph, coverage: Coverage, on_gpu: bool) -> Margin:
     if any(view.name == OUT_OF_MEMORY for view in graph):
         return Margin(above=None, why="The recording ends where memory ran out: what the rest takes is unknown.")
     if not on_gpu:

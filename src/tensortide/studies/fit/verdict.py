@@ -13,6 +13,7 @@ from tensortide.shown import Show
 from tensortide.studies.fit.dominant import Dominant, dominant
 from tensortide.studies.fit.margins import Margin, margin
 from tensortide.studies.fit.trial import Taken, taken, taken_ns
+from tensortide.studies.fit.whole_card import CardRow, whole_card
 from tensortide.timelines import StorageTimeline, timeline
 from tensortide.timing import Durations
 from tensortide.timing.cards import Card
@@ -69,6 +70,8 @@ class Verdict(msgspec.Struct, frozen=True):
     on_gpu: bool
     """True for a step that was captured for a GPU, or recorded on one."""
     margin: Margin
+    whole_card: tuple[CardRow, ...] = ()
+    """The memory of the card by what takes it, its total last; empty for a step that was not captured for a GPU."""
 
     @property
     def tensors_bytes(self) -> int | None:
@@ -144,6 +147,7 @@ def verdict(
         dominant=dominant(graph, line),
         on_gpu=line.device.startswith("cuda"),
         margin=own,
+        whole_card=whole_card(graph, line, reserved_bytes, own),
     )
 
 

@@ -27,7 +27,7 @@ from tensortide.placements.partitions.workload import is_workload
 from tensortide.placements.problem import Problem
 from tensortide.placements.search import COMPARED, Search, algorithm
 from tensortide.progress import Say, silent
-from tensortide.request import Arg, Opt, Request
+from tensortide.request import Arg, Opt, OutFile, Request
 from tensortide.shown import Show
 from tensortide.studies.finished import FinishedFile
 from tensortide.studies.placement.config import read_config
@@ -256,12 +256,7 @@ class PlaceCompareRequest(Request):
     ] = None
     save: Annotated[
         Path | None,
-        Opt(
-            "File of finished searches: those in it are not repeated, new ones are added.",
-            writes=True,
-            common=True,
-            group="Output",
-        ),
+        OutFile("File of finished searches: those in it are not repeated, new ones are added."),
     ] = None
     workers: WorkerRequest = field(default_factory=WorkerRequest)
     cluster: ClusterRequest = field(default_factory=ClusterRequest)

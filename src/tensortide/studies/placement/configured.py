@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
 from tensortide.errors import PlacementError
 from tensortide.executors import cores
-from tensortide.placements import ACCURATE, COMPAT, Settings, load_cluster, read_net
+from tensortide.placements import ACCURATE, COMPAT, Net, Settings, load_cluster, read_net
 from tensortide.placements.genes import OnDevices
 from tensortide.placements.search import Budget, SearchResult
 from tensortide.placements.search import Search as Algorithm
@@ -17,10 +18,9 @@ from tensortide.placements.search.genetic import Genetic
 from tensortide.placements.search.map_elites import MapElites
 from tensortide.placements.search.session import Progress
 from tensortide.progress import UNWATCHED, Search
-from tensortide.request import Arg, Opt, Request, exclusive
+from tensortide.request import Arg, Opt, OutFolder, Request, exclusive
 from tensortide.studies.placement.config import Config, read_config
 from tensortide.studies.placement.measured import Measure, MeasuredProblem
-from tensortide.studies.placement.net_measure import measure_of
 from tensortide.studies.placement.optimizers import GeneticArguments, MapElitesArguments
 from tensortide.studies.placement.placed_net import NetSubject, PlacedNet
 from tensortide.studies.placement.processors import Processors
@@ -41,12 +41,7 @@ class ConfiguredRequest(Request):
     config: Annotated[Path, Arg("Configuration: net_path, device_graph_path, optimizer, optimizer_args.")]
     out: Annotated[
         Path | None,
-        Opt(
-            "Folder to write to (default: log_dir of the configuration).",
-            common=True,
-            value="FOLDER",
-            group="Output",
-        ),
+        OutFolder("Folder to write to (default: log_dir of the configuration)."),
     ] = None
     budget: Annotated[int | None, Opt("Most placements to try, such as 5000.", least=1)] = None
     seed: Annotated[int, Opt("Seed of random choices.", least=0)] = 0
@@ -200,3 +195,41 @@ def answer(asked: ConfiguredRequest, search: Search = UNWATCHED) -> tuple[Config
         measure=measure,
     )
     return dataclasses.replace(done, timed=timed), folder
+
+
+# -- the measuring function -------------------------------------------------------------------------
+# The measuring function that a configuration describes: real batches of its network, trained by PyTorch.
+
+
+GB = 1e9
+
+
+def measure_of(config: Config, net: Net, devices: Sequence[int], batch: int) -> Measure:
+    """The measuring function of ``config`` for ``net`` on ``devices``. Raises PlacementError without one, for a network
+    with layers that cannot be trained, and for devices that this machine lacks."""
+    from tensortide.profile.net_benchmark import batch_ms, check_trains, torch_device
+
+    asked = config.benchmark
+    if asked is None:
+        raise PlacementError(
+            f"{config.path} has no benchmarking_function, which --measure follows: add it, or give --by."
+        )
+    check_trains(net)
+    names = {number: str(name) for number, name in (asked.device_map or {}).items()}
+    for device in devices:
+        torch_device(device, names)
+    limit = None if asked.gpu_memory_limit is None else asked.gpu_memory_limit * GB
+
+    def measured(placement: dict[str, OnDevices]) -> float | None:
+        return batch_ms(
+            net,
+            placement,
+            batch=batch,
+            batches=asked.batches,
+            dropped=asked.drop_batches,
+            rate=asked.lr,
+            names=names,
+            limit_bytes=limit,
+        )
+
+    return measured

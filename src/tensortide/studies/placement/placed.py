@@ -16,7 +16,7 @@ from tensortide.placements.graphs.auto_shards import AutoSharded, auto_shards
 from tensortide.placements.partitions.workload import is_workload, split_text
 from tensortide.plans import save_plan
 from tensortide.progress import UNWATCHED, Search
-from tensortide.request import Arg, Opt, Request, Rule, exclusive, options
+from tensortide.request import Arg, OutFile, Request, Rule, exclusive, options
 from tensortide.studies.placement.outcome import Placed
 from tensortide.studies.placement.placed_workload import PlacedWorkload, workload_problem
 from tensortide.studies.placement.request import ClusterRequest, NetRequest, SearchRequest
@@ -57,12 +57,7 @@ class PlaceRequest(Request):
     step: StepRequest = field(default_factory=StepRequest)
     out: Annotated[
         Path | None,
-        Opt(
-            "Write the placement, as a JSON file from layer to device; of a captured step its Plan.",
-            writes=True,
-            common=True,
-            group="Output",
-        ),
+        OutFile("Write the placement, as a JSON file from layer to device; of a captured step its Plan."),
     ] = None
     result: ResultRequest = field(default_factory=ResultRequest)
 

@@ -17,7 +17,7 @@ from tensortide.file_faults import reader
 from tensortide.placements import Assignment, Cluster, Net, Simulation, read_assignment
 from tensortide.placements.nets.assignments import Gene, NamedGene, assigned, assignment_text, numbered
 from tensortide.progress import Say, silent
-from tensortide.request import Arg, Opt, Request
+from tensortide.request import Arg, Opt, OutFolder, Request
 from tensortide.shown import Show
 from tensortide.studies.placement.placed_net import NetSubject
 from tensortide.studies.placement.request import NET, PLACEMENTS, ClusterRequest, NetRequest
@@ -39,12 +39,7 @@ class ScoreRequest(Request):
     )
     out: Annotated[
         Path | None,
-        Opt(
-            "Folder to write each placement to, as a JSON file from layer to device.",
-            common=True,
-            value="FOLDER",
-            group="Output",
-        ),
+        OutFolder("Folder to write each placement to, as a JSON file from layer to device."),
     ] = None
     cluster: ClusterRequest = field(default_factory=ClusterRequest)
     settings: NetRequest = field(default_factory=NetRequest)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -14,11 +14,12 @@ from tensortide.plans.under_budget.tables import Restorable, Tables, Value
 from tensortide.search_limit import Look, attended, interruptible, no_look
 
 if TYPE_CHECKING:
-    from tensortide.recorder.partition import Partition
+    from tensortide.recorder.partition import Partitioner
 
 NAME = "PyTorch's partitioner"
-SETTINGS = (0.5, 0.3, 0.1, 0.4, 0.2, 0.7)
-"""Memory budgets that the partitioner is given, as parts of what it saves by default; the most useful ones first."""
+SETTINGS = (0.4, 0.9, 0.1)
+"""Memory budgets that the partitioner is given, as parts of what it saves by default: one that fits where others do
+not, the fastest, and the smallest."""
 
 
 def sequences(
@@ -32,9 +33,9 @@ def sequences(
         return
     seen = set()
     try:
-        partition = attended(_imported, look)
+        partitioner = interruptible(partial(attended(_imported, look), graph), look)
         for setting in settings:
-            found = interruptible(partial(partition, graph, setting), look)
+            found = interruptible(partial(partitioner.partition, setting), look)
             if (key := frozenset(found.saved.items())) not in seen:
                 seen.add(key)
                 rest = Restorable(instance, t), found.saved, found.forward
@@ -43,13 +44,14 @@ def sequences(
         yield Known(NAME, "partitioner", reason=str(error))
 
 
-def _imported() -> Callable[[Graph, float], Partition]:
-    """What calls PyTorch's partitioner, once all of it is imported: an import that is cut short fails ever after."""
-    from tensortide.recorder.partition import partition
+def _imported() -> type[Partitioner]:
+    """The class that calls PyTorch's partitioner, once all of it is imported: an import that is cut short fails ever
+    after."""
+    from tensortide.recorder.partition import Partitioner
     from tensortide.recorder.torch_compat import partitioner
 
     partitioner()
-    return partition
+    return Partitioner
 
 
 def _known(

@@ -24,7 +24,7 @@ from tensortide.search_limit import SearchLimit
 from tensortide.studies.planning.budget import typed_bytes
 from tensortide.studies.planning.least_budget import least_budget
 from tensortide.studies.planning.problem import Problem
-from tensortide.studies.planning.recomputation import RECORDED, any_order, without_links
+from tensortide.studies.planning.recomputation import RECORDED, any_order, as_followed, without_links
 from tensortide.studies.planning.warm import warm_up
 from tensortide.studies.planning.with_links import with_links
 from tensortide.targets.durations import predicted_on
@@ -37,6 +37,8 @@ from tensortide.timing.links import Link
 
 TIME_LIMIT_S = 60.0
 """Seconds of the processor's time after which a search ends that is given no limit."""
+_FOLLOWED = 0.5
+"""Part of the limit, on top of it, for a plan with which a run of the program fits, where that found first does not."""
 _LEAST = 0.2
 """Part of the limit, on top of it, for the least budget that is enough, where there is no plan."""
 
@@ -57,6 +59,7 @@ def plan(
     pinned: Container[int] = (),
     workspace: bool = True,
     known: Mapping[str, Plan] = MappingProxyType({}),
+    followed: bool = True,
     watch: Watch | None = None,
     **options: Any,
 ) -> Planned:
@@ -65,15 +68,15 @@ def plan(
     >>> tensortide.plan("gpt2", "80%", machine="t4")  # doctest: +SKIP
 
     ``step`` is a Graph, a Recording, or any other target, for which ``options`` are those of its capture and its times.
-    The result is never slower than any plan known before: the step as recorded, every online policy, static plans; and
-    with ``links`` never slower than without. It depends on the arguments alone, unless a limit in seconds or ``watch``
-    ends the search early. A budget of the peak of the step or more is no error: the plan is then the recorded order.
+    The result is never slower than any plan known before (the step as recorded, every online policy, static plans), or
+    if the plan is to be ``followed`` than those that the program can follow within the budget; nor with ``links`` than
+    without. It depends on the arguments alone, unless a limit in seconds or ``watch`` ends the search early. With a
+    budget of its peak or more the plan is the recorded order.
 
     Args:
         budget: bytes, ``"8GiB"``, a part of the peak of the step without one (``"80%"``, 0.8), or ``"auto"``: what is
             free on the device here.
-        durations_ns: the time of each op (default: those of a Recording; of a Graph as they are predicted for the
-            machine that it was captured for).
+        durations_ns: the time of each op (default: those of a Recording; of a Graph as predicted for its machine).
         links: links to the tiers that storages may move to.
         order: whether the ops run for the first time in recorded order, or in any that their dependencies allow.
         recompute: ops may run again.
@@ -85,6 +88,7 @@ def plan(
         pinned: storages that are neither moved nor evicted.
         workspace: count what kernels take inside an op.
         known: plans by name that the result is to be no slower than, if they fit.
+        followed: the program of a captured step is to run the plan, so what it cannot evict counts.
         watch: called with the best time so far (None: no plan yet) and the bound; ends the search by returning False.
 
     Raises PlanError for what is no budget, GraphError for durations that do not fit.
@@ -98,19 +102,28 @@ def plan(
     problem = Problem(recording=recording, device=on, budget_bytes=nbytes, links=links, known=known, watch=watch)
     problem = replace(problem, order=order, recompute=recompute, keep_random=keep_random, pinned=pinned)
     problem = replace(problem, workspace=workspace, effort=effort)
-    return _planned(problem, time_limit_s, work_limit)
+    runs = followed and order == "recorded" and not links and recording.graph.meta.is_program
+    return _planned(problem, time_limit_s, work_limit, followed=runs)
 
 
-def _planned(problem: Problem, time_limit_s: float | None, work_limit: float | None) -> Planned:
-    """The fastest plan within these limits. Where none is found, a part of the limits on top of them goes to the least
-    budget that is enough."""
-    limit = SearchLimit.given(time_limit_s, work_limit, otherwise_s=TIME_LIMIT_S, apart_s=compiling_s)
-    found = fastest(replace(problem, limit=limit))
+def _planned(problem: Problem, time_limit_s: float | None, work_limit: float | None, *, followed: bool) -> Planned:
+    """The fastest plan within these limits. A part of the limits on top of them goes to one that can be ``followed``,
+    or where there is none at all to the least budget that is enough."""
+
+    def limit(share: float = 1.0) -> SearchLimit:
+        given = SearchLimit.given(time_limit_s, work_limit, otherwise_s=TIME_LIMIT_S, apart_s=compiling_s)
+        return given.part(share)
+
+    first = replace(problem, limit=limit())
+    found = fastest(first)
+    if followed:
+        found = as_followed(first.under(problem.budget_bytes, limit=limit(_FOLLOWED)), found)
     found = msgspec.structs.replace(found, step=problem.recording, links=problem.links)
     if found.status == "fits" or problem.links or not problem.recompute:
         return found
-    limit = SearchLimit.given(time_limit_s, work_limit, otherwise_s=TIME_LIMIT_S, apart_s=compiling_s).part(_LEAST)
-    return msgspec.structs.replace(found, enough_bytes=_enough(replace(problem, limit=limit), found))
+    return msgspec.structs.replace(
+        found, enough_bytes=_enough(first.under(problem.budget_bytes, limit=limit(_LEAST)), found)
+    )
 
 
 def _enough(problem: Problem, found: Planned) -> int:

@@ -17,6 +17,7 @@ from tensortide.plans.order.minimal import WORK, footprint
 from tensortide.plans.planned import FirstRuns
 from tensortide.plans.remat.schedule import Recording
 from tensortide.plans.transfers.least import least_with_transfers
+from tensortide.plans.under_budget.held import with_held
 from tensortide.plans.under_budget.idle import IdleIntervals, Least, idle_intervals, least
 from tensortide.plans.under_budget.known import Known
 from tensortide.plans.under_budget.search import EFFORT, Stopped, Watch
@@ -47,7 +48,8 @@ class Problem:
     random numbers may not. ``pinned``: storages that are neither moved nor evicted. ``workspace``: count what kernels
     take inside an op. ``effort``: how long to improve plans, in millions of ops played; ``limit``: of the search, its
     work in ops played. ``known``: plans by name that the result is to be no slower than, beside online policies unless
-    ``policies`` is False, and PyTorch's partitioner unless ``partitioner`` is. ``watch``: called with the best time so
+    ``policies`` is False, and PyTorch's partitioner unless ``partitioner`` is. ``held``: what the program of the step
+    cannot evict is resident, as in a run that follows the plan. ``watch``: called with the best time so
     far and the bound; ends the search by returning False.
     """
 
@@ -65,6 +67,7 @@ class Problem:
     known: Mapping[str, Plan] = field(default_factory=dict)
     policies: bool = True
     partitioner: bool = True
+    held: bool = False
     watch: Watch | None = None
     began: float = field(default_factory=time.monotonic)
 
@@ -80,6 +83,8 @@ class Problem:
             pinned=self.pinned,
             keep_random=self.keep_random,
         )
+        if self.held:
+            made = with_held(made, self.recording.graph, self.device)
         if self.recompute:
             return made
         return msgspec.structs.replace(made, ops=tuple(msgspec.structs.replace(op, once=True) for op in made.ops))
@@ -158,11 +163,14 @@ class Problem:
         """The same step with first runs in recorded order, in a share of the limit."""
         return self._sharing(_OF_STEP - {"least"}, order="recorded", limit=self.limit.part(share))
 
-    def without_links(self, budget_bytes: int, *, share: float, known: Mapping[str, Plan]) -> Problem:
-        """The same step with every storage on the device, in a share of the limit."""
-        limits = {"budget_bytes": budget_bytes, "limit": self.limit.part(share), "known": known}
+    def without_links(self, *, share: float, **limits: Any) -> Problem:
+        """The same step with every storage on the device, in a share of the limit and with other ``limits``."""
         shared = {"simulator", "tables", "idle", "least_order", "partitions"}
-        return self._sharing(shared, links=(), began=time.monotonic(), **limits)
+        return self._sharing(shared, links=(), began=time.monotonic(), limit=self.limit.part(share), **limits)
+
+    def followed(self, known: Mapping[str, Plan]) -> Problem:
+        """The same step as a program runs it that follows the plan."""
+        return self._sharing({"simulator", "partitions"}, held=True, policies=False, partitioner=False, known=known)
 
     def narrowed(self, links: tuple[Link, ...], *, recompute: bool) -> Problem:
         """The same step over fewer links, or without recomputation."""

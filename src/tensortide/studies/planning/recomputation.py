@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 from itertools import chain, islice
 
 import msgspec
@@ -13,10 +12,11 @@ from tensortide.plans.model import Lane, Plan
 from tensortide.plans.planned import Planned, Status
 from tensortide.plans.proofs import NAMES
 from tensortide.plans.under_budget.bound import EachOnce, IdleCover, idle_cover
+from tensortide.plans.under_budget.held import followed
 from tensortide.plans.under_budget.known import Known
 from tensortide.plans.under_budget.moments import moments_bound
 from tensortide.plans.under_budget.search import SMALL_EFFORT, Search, Stopped
-from tensortide.plans.under_budget.sequence import with_evictions
+from tensortide.plans.under_budget.sequence import Evaluated, evaluate, sequence_of, with_evictions
 from tensortide.studies.planning.known import MAKERS, as_recorded, given, online
 from tensortide.studies.planning.problem import BOUND_WORK, Problem
 
@@ -48,7 +48,7 @@ def any_order(problem: Problem, first: Planned) -> Planned:
             first, plan_class=problem.plan_class, bound_name=NAMES[EachOnce], proof=EachOnce()
         )
     known = problem.known if first.plan is None else {**problem.known, IN_ORDER: first.plan}
-    found = without_links(replace(problem, known=known))
+    found = without_links(problem.under(problem.budget_bytes, known=known))
     rivals = {rival.name: rival for rival in (*first.rivals, *found.rivals) if rival.name != IN_ORDER}
     source = first.source if found.source == IN_ORDER else found.source
     return msgspec.structs.replace(
@@ -57,6 +57,30 @@ def any_order(problem: Problem, first: Planned) -> Planned:
         source=source,
         work=first.work + found.work,
         complete=first.complete and found.complete,
+    )
+
+
+def as_followed(problem: Problem, found: Planned) -> Planned:
+    """``found``, unless a program that follows its plan exceeds the budget with what it cannot evict: then the fastest
+    plan found with which it does not, if there is any. The bound is that on all plans."""
+    if found.plan is None:
+        return found
+    held = problem.followed({**problem.known, "not followed": found.plan})
+    if followed(held.instance, held.tables, found.plan).peak_bytes <= problem.budget_bytes:
+        return found
+    other = without_links(held)
+    made = {"work": found.work + other.work, "complete": found.complete and other.complete}
+    if other.plan is None:
+        return msgspec.structs.replace(found, **made)
+    played = evaluate(problem.instance, problem.tables, sequence_of(other.plan.lanes[0].steps))
+    return msgspec.structs.replace(
+        found,
+        **made,
+        plan=_plan(problem, played),
+        step_ns=played.time_ns,
+        peak_bytes=played.peak_bytes,
+        source=other.source,
+        unfollowed_ns=found.step_ns,
     )
 
 
@@ -119,13 +143,9 @@ def _any_order(search: Search, problem: Problem) -> None:
 def _planned(search: Search, problem: Problem, complete: bool) -> Planned:
     best = search.best
     status: Status = "fits" if best is not None else "infeasible" if search.is_infeasible else "none found"
-    plan = None
-    if best is not None:
-        lane = Lane(problem.device, with_evictions(problem.tables, best.sequence))
-        plan = Plan(problem.recording.graph.index.digest, (lane,))
     return Planned(
         status=status,
-        plan=plan,
+        plan=None if best is None else _plan(problem, best),
         step_ns=None if best is None else best.time_ns,
         peak_bytes=None if best is None else best.peak_bytes,
         base_ns=problem.instance.base_ns,
@@ -143,3 +163,8 @@ def _planned(search: Search, problem: Problem, complete: bool) -> Planned:
         complete=complete,
         search_s=time.monotonic() - problem.began,
     )
+
+
+def _plan(problem: Problem, played: Evaluated) -> Plan:
+    lane = Lane(problem.device, with_evictions(problem.tables, played.sequence))
+    return Plan(problem.recording.graph.index.digest, (lane,))

@@ -232,7 +232,7 @@ def answer(asked: PlanRequest, search: Search = UNWATCHED) -> PlannedStep:
     assert nbytes is not None
     how = planner.of(recording.graph)
     search.preparing()
-    made = plan(recording, nbytes, device=device, watch=watch_of(search), **how)
+    made = plan(recording, nbytes, device=device, followed=asked.torch is None, watch=watch_of(search), **how)
     return PlannedStep(recording, made, links=planner.tiers.links)
 
 

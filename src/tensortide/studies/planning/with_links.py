@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import replace
 from functools import partial
 
 import msgspec
@@ -104,9 +103,8 @@ class _Search:
         """The fastest plan without transfers, offered to all ways that recompute."""
         problem = self.problem
         still = {name: plan for name, plan in problem.known.items() if not moves(plan)}
-        alone = problem.without_links(problem.budget_bytes, share=WITHOUT, known=still)
         effort = 0.0 if self.whole.is_at_best else problem.effort  # the plans known before are shown beside it
-        made = find(replace(alone, effort=effort, watch=self._goes_on_without))
+        made = find(problem.without_links(share=WITHOUT, known=still, effort=effort, watch=self._goes_on_without))
         for way in self.ways:
             if made.plan is not None and (way.problem.recompute or made.step_ns == made.base_ns):
                 way.offer({made.source: made.plan})

@@ -21,7 +21,7 @@ from tensortide.progress import Say, silent
 from tensortide.replays.remat import Deallocation
 from tensortide.replays.remat.budgets import Budget, budgets, resolved
 from tensortide.replays.remat.simulator import AUTO
-from tensortide.request import Arg, Opt, Request
+from tensortide.request import Arg, Opt, OutFolder, Request
 from tensortide.studies.remat import designs
 from tensortide.studies.remat.comparison import Comparison, compare
 from tensortide.studies.remat.contenders import made_up
@@ -357,9 +357,7 @@ class FiguresRequest(Request):
     GROUP = "The budget and the policy"
 
     steps: StepsRequest
-    folder: Annotated[
-        Path, Opt("Folder to write to; it is made if missing.", "--out", common=True, value="FOLDER", group="Output")
-    ]
+    folder: Annotated[Path, OutFolder("Folder to write to; it is made if missing.", "--out")]
     formats: Annotated[
         tuple[Literal["pdf", "svg", "png"], ...],
         Opt("Figure format (default: pdf, png).", "--format", common=True, group="Output"),

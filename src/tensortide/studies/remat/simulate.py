@@ -17,7 +17,7 @@ from tensortide.progress import Say, silent
 from tensortide.replays.remat import Simulator
 from tensortide.replays.remat.budgets import MISSING, Budget, activation_bytes, one_budget
 from tensortide.replays.remat.simulator import AUTO, play, smallest_budget
-from tensortide.request import Arg, Opt, Request
+from tensortide.request import Arg, Opt, OutFile, Request
 from tensortide.studies.planning.quick import least_plan, quick_plan
 from tensortide.studies.remat.budgeted import Budgeted, of_plan, of_policy
 from tensortide.studies.remat.request import Handling, Limit, PlayedRequest
@@ -51,9 +51,7 @@ class SimulateRequest(Request):
     ] = AUTO
     limit: Limit = 2.0
     top: Top = 10
-    plan: Annotated[
-        Path | None, Opt("Write the run as a plan, if it ends.", writes=True, common=True, group="Output")
-    ] = None
+    plan: Annotated[Path | None, OutFile("Write the run as a plan, if it ends.")] = None
     deallocation: Handling = "eager"
     step: PlayedRequest = PlayedRequest()
 

@@ -23,7 +23,7 @@ from tensortide.parallelism.closed.configuration import (
 )
 from tensortide.parallelism.closed.constants import PRIOR
 from tensortide.parallelism.closed.formula import slowest_share
-from tensortide.parallelism.degrees import not_whole, nothing_to_shard, uneven_experts, uneven_heads
+from tensortide.parallelism.degrees import KeysBy, not_whole, nothing_to_shard, uneven_experts, uneven_heads
 from tensortide.parallelism.made_batch import given_batch
 from tensortide.parallelism.pipelines import Run, RunKind, StageTime, computing_ns, play, spent_ns, timeline_of
 from tensortide.parallelism.shared import Shared
@@ -66,9 +66,10 @@ class Captured:
         tokens: int = 1,
         resolver: Resolver | None = None,
         plan: Plan | None = None,
+        keys: KeysBy = "gather",
     ) -> None:
         self.graph, self.device, self.batch, self.tokens, self.resolver = graph, device, batch, tokens, resolver
-        self.plan = plan
+        self.plan, self.keys = plan, keys
         self.name = graph.meta.workload
         self.layers = _blocks(graph)
         self._ideal_ns = peak_ns(graph, device, resolver)
@@ -144,6 +145,8 @@ class Captured:
         """The step of each stage, divided and timed, for each rank whose experts are the fullest."""
         parts = self.batch // (one.data * one.micro_batch)
         degrees = replace(one.degrees, pipeline=one.pipeline * one.chunks, micro_batches=parts)  # of the captured batch
+        if one.context > 1:
+            degrees = replace(degrees, keys=self.keys)
         key = degrees, one.recompute
         several = self._divided.get(key)
         if several is None:

@@ -12,21 +12,25 @@ from msgspec import structs
 from tensortide.dtypes import dtype_named, is_float, tagged
 from tensortide.errors import DegreesError, RequestError
 from tensortide.executors.request import WorkerRequest
-from tensortide.graph import unrolled
+from tensortide.graph import Graph, unrolled
+from tensortide.importers.door import resolve
 from tensortide.parallelism.closed import transformer
 from tensortide.parallelism.closed.configuration import Configuration, Recompute, no_experts
 from tensortide.parallelism.closed.transformer import Transformer
+from tensortide.parallelism.degrees import KeysBy
 from tensortide.parallelism.pipelines import DEFAULT_SCHEDULE, SCHEDULES, PipelineName
 from tensortide.plans import Plan, load_plan
 from tensortide.progress import UNWATCHED, Say, Search
 from tensortide.recorder import resolver
+from tensortide.recorder.script_command import PREFIX, Script
 from tensortide.request import Arg, Opt, Request, either, exclusive, needs
 from tensortide.studies.scale.captured import Captured, samples_of, tokens_of
+from tensortide.studies.scale.launched import Launch, Launched, known_degrees
 from tensortide.studies.scale.predictors import ClosedForm, Predictor
 from tensortide.studies.scale.problem import DegreeRequest, Problem, known
 from tensortide.studies.scale.run import check_runnable, run_best
 from tensortide.studies.scale.study import Scale, scale
-from tensortide.targets.machines import machines_of, one_of, say_wiring
+from tensortide.targets.machines import machines_of, nodes_for, one_of, say_wiring
 from tensortide.targets.opening import graph_of
 from tensortide.targets.requests import TARGET, CaptureRequest, LinkRatesRequest, single_machine
 from tensortide.timing import DEFAULT_DEVICE
@@ -85,6 +89,13 @@ class StrategyRequest(Request):
     sequence: Annotated[bool, Opt("Sequence parallelism: divide along the sequence what tensor ranks replicate.")] = (
         False
     )
+    keys: Annotated[
+        KeysBy,
+        Opt(
+            "How context ranks exchange keys and values of fused attention: gather, ring, or zigzag (a ring of ranks "
+            "with two parts of each sequence, which mirror each other)."
+        ),
+    ] = "gather"
     fused_attention: Annotated[bool, Opt("Attention that keeps no scores in memory (with --model).")] = False
     overlap: Annotated[
         bool,
@@ -180,6 +191,8 @@ class ScaleRequest(Request):
         needs("model", "batch", why="the samples of a step of all devices, as --batch 1536"),
         needs("fused_attention", "model"),
         needs("gradient_as_bucket_view", "target", why="a closed form counts no buckets"),
+        needs("keys", "target", why="a closed form has a ring with --overlap"),
+        needs("keys", "context", why="its ranks exchange keys"),
         *(
             needs(name, "target", why="--model captures nothing")
             for name in ("set", "real", "first_step", "assume", "device", "ranks", "compiled", "step", "fake")
@@ -241,8 +254,8 @@ class ScaleRequest(Request):
         return _KINDS.get(asked, "plan")
 
 
-def answer(asked: ScaleRequest, search: Search = UNWATCHED) -> Scale:
-    """The study of all candidates, until the search is stopped.
+def answer(asked: ScaleRequest, search: Search = UNWATCHED) -> Scale | Launched:
+    """The study of all candidates, until the search is stopped; of a launch of several ranks as it is.
 
     Mistakes are errors before anything is captured; only then is the batch of a target known.
 
@@ -266,28 +279,55 @@ def answer(asked: ScaleRequest, search: Search = UNWATCHED) -> Scale:
             raise DegreesError(missing)
         predictor = ClosedForm(asked.model)
     else:
-        predictor = captured = _captured(asked, problem, search.say)
+        plan = asked.strategy.plan  # a file that is none is an error before the capture
+        _require_options(asked)
+        graph = unrolled(_graph(asked, asked.target, search.say))
+        if (ranks := max(map(len, graph.meta.groups.values()), default=1)) > 1:
+            return _launched(asked, problem, graph, ranks, search.say)
+        predictor = captured = _captured(graph, asked, problem, plan)
         if asked.batch is None:
             problem = structs.replace(problem, base=structs.replace(problem.base, batch=captured.batch))
     return scale(problem, predictor, search.known, search.stopped, asked.workers.where)
 
 
-def scale_and_run(asked: ScaleRequest) -> Scale:
+def scale_and_run(asked: ScaleRequest) -> Scale | Launched:
     """The study, as ``answer`` has it, with a run of the best configuration where that is asked for."""
     found = answer(asked)
-    return found if asked.steps is None or found.best is None else run_best(asked, found)
+    return run_best(asked, found) if asked.steps is not None and isinstance(found, Scale) and found.best else found
 
 
-def _captured(asked: ScaleRequest, problem: Problem, say: Say) -> Captured:
+def _graph(asked: ScaleRequest, target: str, say: Say) -> Graph:
+    return graph_of(target, replace(asked.capture, machines=(one_of(asked.machine),)), say)
+
+
+def _require_options(asked: ScaleRequest) -> None:
+    """Raise DegreesError for a degree that the command of a launch has no option for, before it is captured."""
+    script = resolve(asked.target) if asked.target.startswith(PREFIX) else None
+    place = script.launch.place(asked.capture.ranks, asked.capture.rank) if isinstance(script, Script) else None
+    if place is not None and place.ranks > 1 and (degrees := _degrees(asked)):
+        known_degrees(asked.target, degrees)
+
+
+def _degrees(asked: ScaleRequest) -> dict[str, int]:
+    """The degrees asked for, other than 1."""
+    return {name: known(value) for name, value in vars(asked.degrees).items() if value not in (None, 1)}
+
+
+def _launched(asked: ScaleRequest, problem: Problem, graph: Graph, ranks: int, say: Say) -> Launched:
+    """The study of a launch, on one device for each rank. Raises RequestError for fewer devices, DegreesError for
+    another number of them, and for options that say how a step is to be divided."""
+    if asked.devices not in (None, ranks):
+        raise DegreesError(f"the launch has {ranks} ranks: --devices {asked.devices} is another number")
+    nodes = nodes_for(asked.machine, ranks, asked.links.rates) if asked.devices is None else problem.nodes
+    if asked.strategy != StrategyRequest() or asked.batch is not None:
+        raise DegreesError(f"{graph.meta.workload} is a launch of {ranks} ranks: its own options say how it is divided")
+    command = asked.target.removeprefix(PREFIX) if asked.target.startswith(PREFIX) else ""
+    launch = Launch(command, nodes, problem.memory_bytes)
+    return launch.study(graph, _degrees(asked), lambda target: unrolled(_graph(asked, target, say)))
+
+
+def _captured(graph: Graph, asked: ScaleRequest, problem: Problem, plan: Plan | None) -> Captured:
     """The captured target."""
-    plan = asked.strategy.plan
-    capture = replace(asked.capture, machines=(one_of(asked.machine),))
-    graph = unrolled(graph_of(asked.target, capture, say))
-    if (ranks := max(map(len, graph.meta.groups.values()), default=1)) > 1:  # no configuration could run
-        raise DegreesError(
-            f"{graph.meta.workload} was captured as one of {ranks} ranks; scale divides the step of one process, with "
-            "the batch of all devices. Leave the launcher out (-- python train.py --its arguments), or launch one "
-            "process (-- torchrun --nproc_per_node=1 train.py)"
-        )
     batch, tokens = samples_of(graph), tokens_of(graph)
-    return Captured(graph, problem.nodes.device, batch=batch, tokens=tokens, resolver=resolver, plan=plan)
+    device, keys = problem.nodes.device, asked.strategy.keys
+    return Captured(graph, device, batch=batch, tokens=tokens, resolver=resolver, plan=plan, keys=keys)

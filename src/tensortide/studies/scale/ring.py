@@ -3,7 +3,8 @@
 A ring of c ranks moves the bytes of a gather in c - 1 steps (Liu et al., "Ring Attention", 2310.01889). While one part
 is on its way, queries attend to the last: of the exchange, what outlasts c - 1 of c parts of the kernel is exposed. In
 the backward pass keys, values and their gradients travel beside the backward kernel. Parts that mirror each other
-(zigzag) make all ranks' kernels alike under a causal mask.
+(zigzag) make all ranks' kernels alike under a causal mask. Where the Graph has the ring itself, each of its steps is
+beside the kernel that follows it in the same attention.
 """
 
 from __future__ import annotations
@@ -28,7 +29,8 @@ def beside_attention(
     found: dict[int, Estimate] = {}
     for kernel, exchanges in _exchanges(graph, times).items():
         whole = sum(times[index].time_ns for index in exchanges)
-        exposed = max(0.0, whole - ns[kernel] * (ranks - 1) / ranks)
+        in_ring = kind_of(graph[exchanges[0]].name) == "send_recv" if exchanges else False
+        exposed = max(0.0, whole - ns[kernel] * (1 if in_ring else (ranks - 1) / ranks))
         share = (exposed + CONTENTION * (whole - exposed)) / whole if whole else 0.0
         found.update({index: _scaled(times[index], share) for index in exchanges})
     return found
@@ -44,6 +46,10 @@ def _exchanges(graph: Graph, times: Mapping[int, Estimate]) -> dict[int, list[in
         kind, near = kind_of(graph[index].name), list[int]()
         if kind == "all_gather":
             near = [kernel for kernel in kernels if kernel > index][:1]
+        elif kind == "send_recv":
+            here = graph.ops[index].module, graph.ops[index].phase
+            later = (kernel for kernel in kernels if kernel > index)
+            near = [kernel for kernel in later if (graph.ops[kernel].module, graph.ops[kernel].phase) == here][:1]
         elif kind == "reduce_scatter":
             near = [kernel for kernel in kernels if kernel < index][-1:]
         for kernel in near:

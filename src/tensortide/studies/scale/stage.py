@@ -13,6 +13,7 @@ from tensortide.graph.model import Graph, OpView, Phase, Role
 from tensortide.parallelism import Degrees, Ranks
 from tensortide.parallelism.accumulation import gradient_bytes, resident_bytes
 from tensortide.parallelism.closed.configuration import Configuration
+from tensortide.parallelism.context import GROUP as CONTEXT
 from tensortide.parallelism.degrees import AXES
 from tensortide.parallelism.ranks import joins_stages
 from tensortide.parallelism.tensor_groups import ACROSS as BETWEEN
@@ -227,12 +228,25 @@ def _collective(op: OpView, one: Configuration, nodes: Nodes) -> Estimate:
     if kind is None:
         return UNKNOWN
     layouts = _layouts(one.degrees, nodes.devices_per_node, tied_stages(group)).get(group, ())
-    if not layouts or len(layouts[0].ranks) < 2 or COLLECTIVES[kind].joins_two:
+    if not layouts or len(layouts[0].ranks) < 2:
         return Estimate()
+    if COLLECTIVES[kind].joins_two:
+        return _passed(op, layouts, nodes) if group == CONTEXT else Estimate()
     nbytes, ranks = payload_bytes(op), len(layouts[0].ranks)
     whole = COLLECTIVES[kind].padded(nbytes, ranks)
     found = [predict_collective(kind, whole, each.ranks, nodes, each.beside).estimate for each in layouts]
     return max(found, key=lambda each: each.time_ns)
+
+
+def _passed(op: OpView, layouts: Sequence[Layout], nodes: Nodes) -> Estimate:
+    """The time of a step of a ring, in which all ranks send and receive at once: between the neighbours farthest apart,
+    and once for each pair of ops, where a rank receives."""
+    if "src" not in dict(op.call.arguments):
+        return Estimate()
+    per, rings = nodes.devices_per_node, [each.ranks for each in layouts]
+    pairs = [pair for ring in rings for pair in zip(ring, (*ring[1:], ring[0]), strict=True)]
+    pair = max(pairs, key=lambda pair: pair[0] // per != pair[1] // per)
+    return predict_collective("send_recv", payload_bytes(op), pair, nodes).estimate
 
 
 class Layout(NamedTuple):

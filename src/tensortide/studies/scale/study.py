@@ -112,6 +112,11 @@ class Scale(Shown, msgspec.Struct, frozen=True, dict=True):
         return first if first is not None and not first.reason else None
 
     @property
+    def table(self) -> str:
+        """The key of the table that a CSV file has."""
+        return "configurations" if len(self.legal) > 1 else "parts"
+
+    @property
     def status(self) -> ExitStatus:
         """FAILS if no candidate fits, or if a run differs; UNDECIDED if some were not tried."""
         if self.best is None:

@@ -15,7 +15,7 @@ from tensortide.importers.imported import Imported
 from tensortide.progress import Say, silent
 from tensortide.recorder import resolver
 from tensortide.recorder.script_command import Script
-from tensortide.request import Arg, Opt, Request, exclusive, needs
+from tensortide.request import Arg, Opt, OutFile, Request, exclusive, needs
 from tensortide.shown import Shown
 from tensortide.targets.durations import captured_for, predicted_on, predicted_steps, timed, with_durations
 from tensortide.targets.machines import (
@@ -60,11 +60,10 @@ class TimeRequest(Request):
     target: Annotated[str, Arg(TARGET)] = ""
     output: Annotated[
         Path | None,
-        Opt(
+        OutFile(
             f"Write the durations; NAME{SUFFIX} beside NAME.tide is found by verbs that need times.",
             "--output -o",
-            writes=True,
-            group="Output",
+            common=False,
         ),
     ] = None
     remember: Annotated[

@@ -29,9 +29,14 @@ def details(asked: Asked, form: Form) -> tuple[str, ...]:
     pool = pool_bytes(form.choice)
     source = asked.recording.source or "as given"
     together = f", on a CPU with the pool of {format_bytes(pool)}" if pool else ""
+    ranks = len(next(iter(asked.graph.meta.groups.values()), ()))
+    several = (
+        f"The peak is that of one of {ranks} processes, whose model is wrapped as in the target." if ranks > 1 else ""
+    )
     lines = [
         f"Target: {_name(asked)}{f' with {settings}' if settings else ''}.",
         f"Time of a step, predicted: {after}, and {before} without a budget. Times of ops: {source}.",
+        several,
         f"Check: in a copy of the program, call apply as above; {_CHECK} then prints this peak{together}.",
     ]
     return tuple(part for line in lines for part in textwrap.wrap(_quoted(line), _WIDTH, break_long_words=False))

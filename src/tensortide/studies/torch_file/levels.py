@@ -152,7 +152,7 @@ class Levels:
     def _inputs(self, edits: _Edits, call: Call) -> None:
         """Hold what the module is given until its last gradient."""
         born = set(self._born(call))
-        given = {storage for op in call.ops for storage in self.facts.reads[op]} - born
+        given = {storage for op in call.ops for storage in self.facts.reads[op]} - born - call.gathered
         for storage in given:
             if self.residence[storage] is not Residence.ALWAYS and self.deaths[storage] <= call.last:
                 edits.held(self.nbytes[storage], 2 * self.deaths[storage], 2 * call.last + 2)

@@ -266,7 +266,8 @@ class _Making:
             graph = msgspec.structs.replace(graph, storages=tuple(storages))
         calls = {region.path: len(region.calls) for region in self.modules.regions()}
         random = sum(calls[path] for path, each in choice.checkpoints.items() if each.random)
-        return timeline(graph, device=device).peak_bytes + random * self._state_bytes()
+        states = random + bool(random)  # a recomputation also keeps the state that it finds
+        return timeline(graph, device=device).peak_bytes + states * self._state_bytes()
 
     def _state_bytes(self) -> int:
         """Bytes of the state of the generator, which a checkpoint keeps if it draws random numbers."""

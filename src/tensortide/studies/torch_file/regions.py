@@ -8,7 +8,7 @@ from collections.abc import Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-from tensortide.graph.effects import draws_random, has_generator
+from tensortide.graph.effects import draws_random, has_generator, runs_once
 from tensortide.graph.model import OUTSIDE, Graph, Phase
 from tensortide.graph.module_paths import pattern, within
 from tensortide.memory.lifetimes import Residence, residences
@@ -25,11 +25,13 @@ MOST_IN_ROWS = 32
 @dataclass(frozen=True)
 class Call:
     """One forward pass of a module: its ``ops``, ascending. The gradient ops ``first`` to ``last`` use what it saved:
-    it is recomputed before the first of them."""
+    it is recomputed before the first of them. ``gathered``: parameters that a hook gathers before the forward pass, and
+    others again for its gradients."""
 
     ops: tuple[int, ...]
     first: int
     last: int
+    gathered: frozenset[int] = frozenset()
 
     @property
     def end(self) -> int:
@@ -180,8 +182,12 @@ class Modules:
         first = [place for place, name in enumerate(names) if place and name == names[0]]
         return any(len(names) % period == 0 and names[period:] == names[:-period] for period in first)
 
-    def _call(self, members: Sequence[str], ops: Sequence[int]) -> Call | None:
+    def _call(self, members: Sequence[str], run: Sequence[int]) -> Call | None:
         graph, facts = self.graph, self.graph.index
+        hooked = self._hooked(members[0], run) if len(members) == 1 else 0
+        ops, gathered = run[hooked:], {storage for op in run[:hooked] for storage in facts.allocated[op]}
+        if not ops:
+            return None
         born = {storage for op in ops for storage in facts.allocated[op]}
         if members[0] in self.starts:  # what it returns is saved by its next forward pass, too
             inside = set(ops)
@@ -191,7 +197,14 @@ class Modules:
             born = private or born
         using = sorted({user for storage in born for user in facts.users[storage] if user > ops[-1]})
         own = [op for op in using if graph.ops[op].phase is Phase.BACKWARD and self._inside(op, members)]
-        return Call(tuple(ops), own[0], own[-1]) if own else None
+        return Call(tuple(ops), own[0], own[-1], frozenset(gathered)) if own else None
+
+    def _hooked(self, path: str, run: Sequence[int]) -> int:
+        """Return how many ops of ``run`` are of hooks that communicate before the forward pass of the module at
+        ``path``, as those of ``fully_shard``: a file replaces its ``forward``, around which hooks stay."""
+        ahead = itertools.takewhile(lambda place: self.paths[run[place]] == path, range(len(run)))
+        calls = ((place, self.graph.calls[self.graph.ops[run[place]].call]) for place in ahead)
+        return max((place + 1 for place, call in calls if runs_once(call)), default=0)
 
     def keys(self, region: Region) -> dict[int, Kept]:
         """The name of each op of ``region`` for a policy, the same in each of its forward passes."""

@@ -7,14 +7,13 @@ samples that say nothing of a constant, stays near the others, and its note says
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from tensortide.timing.families import VIEW
-from tensortide.timing.fit.constants import LEAST, not_identified
 from tensortide.timing.fit.robust import soft_l1
 from tensortide.timing.fit.samples import Samples, domain
 from tensortide.timing.models.constants import ANY, NAMES, Constants, formula
@@ -23,6 +22,8 @@ from tensortide.timing.rates import Columns
 
 Floats = NDArray[np.float64]
 
+LEAST = 4
+"""Samples that three constants need."""
 CENTRE = np.log([0.75, 0.6, 5e3])
 """Shares of the peak rate and of the bandwidth, and launch in nanoseconds, before anything is measured."""
 SATURATION = np.log([4.0, 8.0, 30.0])
@@ -128,3 +129,8 @@ def _constants(logs: Floats, measured: Samples) -> Constants:
     parts = [np.where(arithmetic > moving, arithmetic, 0.0), np.where(arithmetic > moving, 0.0, moving), launch]
     unsaid = [name for name, part in zip(NAMES, parts, strict=True) if (part >= TELLING * whole).sum() < LEAST]
     return Constants(compute, memory, launch, len(measured), domain([measured]), not_identified(unsaid))
+
+
+def not_identified(names: Sequence[str]) -> str:
+    """Note of constants that are not identified, empty without any."""
+    return f"{', '.join(names)} not identified" if names else ""

@@ -9,10 +9,10 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from scripts.training.held_out import HeldOut
 from tensortide.graph.collectives import COLLECTIVES
 from tensortide.timing.collectives.constants import RAMP, Constants
 from tensortide.timing.collectives.sweep import sweep
-from tensortide.timing.fit.held_out import HeldOut
 
 Floats = NDArray[np.float64]
 

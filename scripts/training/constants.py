@@ -8,13 +8,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tensortide.timing.fit.samples import Samples, domain
+from tensortide.timing.fit.saturating import LEAST, not_identified
 from tensortide.timing.models.constants import NAMES, Constants, formula
 from tensortide.timing.rates import Columns
 
 Floats = NDArray[np.float64]
 
-LEAST = 4
-"""Samples that three constants need."""
 START = (0.6, 0.6, 5e3)
 BOUNDS = ((0.005, 0.02, 1e2), (1.5, 6.0, 1e6))
 """Of compute, memory (operands in a cache come faster than memory delivers them) and launch in nanoseconds."""
@@ -52,8 +51,3 @@ def fit_constants(measured: Sequence[Samples], pooled: Constants | None = None) 
         values[i] = getattr(pooled, NAMES[i])
     compute, memory, launch_ns = values
     return Constants(compute, memory, launch_ns, len(ns), domain(measured), not_identified(names))
-
-
-def not_identified(names: Sequence[str]) -> str:
-    """Note of constants that are not identified, empty without any."""
-    return f"{', '.join(names)} not identified" if names else ""
