@@ -69,7 +69,9 @@ def _hidden(_imported: None) -> None:
 
 @pytest.fixture(autouse=True)
 def _hidden_within(_hidden: None) -> None:
-    """Hide what earlier tests of the module left behind, once it is much."""
+    """Collect what earlier tests of the module left behind, which budgets would count until then, and hide it once it
+    is much."""
+    gc.collect()
     if len(gc.get_objects()) > MANY:
         hide_all_but_tensors()
 
