@@ -28,7 +28,7 @@ _STATUS = "saved status"
 
 @dataclass(frozen=True, kw_only=True)
 class MetricsRequest(Request):
-    """What are the metrics of a step?"""
+    """The metrics of a step."""
 
     GROUP = "Which metrics"
 

@@ -217,8 +217,8 @@ class JoinedStep:
         return RankTime(busy, sum(self.waits(rank).values()), max((record.end[task] for task in tasks), default=0))
 
     def waits(self, rank: int) -> dict[int, int]:
-        """How long the first stream of a rank waits for each meeting, by its number: where an op waits for several,
-        itself or through other streams, for the one that is over last."""
+        """Return the time that the first stream of a rank waits for each meeting, by its number: where an op waits for
+        several, itself or through other streams, for the one that is over last."""
         record, work, free = self.record, self.play.works[rank], 0
         found: dict[int, int] = defaultdict(int)
         for op in range(len(work.touches)):

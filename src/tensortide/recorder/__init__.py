@@ -7,6 +7,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from tensortide.errors import WorkloadError
+from tensortide.recorder.ranks_in_turn import in_turn
 from tensortide.recorder.script_launch import place_of
 
 if TYPE_CHECKING:
@@ -48,27 +49,26 @@ def capture(
     Args:
         target: a *workload* (a function that builds a model, by its hyperparameters, and returns a step), a *step* (a
             function of no arguments that runs one step of a model that exists), a *model* (a module), or the text of a
-            target: ``file.py:function``, ``package.module:function`` or the name of a built-in example.
+            target: ``file.py:function``, ``package.module:function`` or a built-in example.
         inputs: of a model: a tensor, a tuple of positional inputs or a dict of keyword inputs, nested as you like. The
             step is inference, or with a ``loss`` and an ``optimizer`` it trains.
         hyperparameters: of a workload, in place of its defaults.
-        loss: a function of the model's output that returns a scalar, or ``"sum"``, ``"mean"`` (of all its
-            floating-point tensors), ``"output"`` (the output's own ``.loss``, or the output if it is a scalar) or
-            ``"auto"`` (that, or else the mean).
+        loss: a function of the model's output that returns a scalar, or ``"sum"``, ``"mean"`` (of its floating-point
+            tensors), ``"output"`` (its ``.loss``, or itself if a scalar) or ``"auto"`` (that, or else the mean).
         optimizer: a class of ``torch.optim`` by name (``"sgd"``, ``"adamw"``), or a function of the parameters.
-        real: capture on real tensors, clones of the user's. On fake ones a value that the step reads (``loss.item()``)
-            is a stand-in, which ``graph.meta.assumptions`` lists with its line; where values decide shapes, and the
-            step fits on this machine, it is captured on real ones, unless ``real`` is False.
+        real: capture on clones of the user's tensors. On fake ones a value that the step reads (``loss.item()``) is a
+            stand-in, listed in ``graph.meta.assumptions``; where values decide shapes, and the step fits on this
+            machine, it is captured on real ones, unless ``real`` is False.
         assume: values, or numbers of selected elements, by line: ``{"train.py:41": 128}``.
         first_step: record the very first step, which creates the optimizer state, and not the one after it.
         device: ``"cuda"`` captures the step of a GPU, without one and on any build of PyTorch: ``torch.cuda`` answers
             as if there were one. A workload that puts no tensor on it is moved there as a whole.
-        machine: the GPU whose kernels these are, by its name in the catalogue (default: an A100); implies the device.
-        ranks: processes of a workload written for several (DDP, FSDP, tensor parallel), of which this one is ``rank``,
-            counted from 0 (default: 0): collectives are recorded and move no data.
+        machine: the GPU whose kernels these are, by its name (default: an A100); implies the device.
+        ranks: processes of a workload written for several, of which this one is ``rank`` (from 0, the default):
+            collectives are recorded and move no data.
         compiled: record the graphs that ``torch.compile`` makes of the step, or of its models where it compiles
-            nothing, and what is eager between them, in the order in which they run. Nothing is compiled.
-        changes: (``recorder.changes``) made to the step while it is captured, as its author would write them.
+            nothing, and what is eager between them. Nothing is compiled.
+        changes: (``recorder.changes``) made to the step while it is captured.
 
     Raises WorkloadError if the target cannot be found or built, CaptureError if the step fails, DataDependent if it
     needs values that fake tensors lack and is too large for real ones, TorchUnavailable if PyTorch is missing or old.
@@ -76,16 +76,13 @@ def capture(
     import tensortide.recorder.torch_compat  # noqa: F401  # before all else: it says what is wrong with PyTorch
     from tensortide.recorder.building import named
     from tensortide.recorder.cuda_mode import pretended_gpu
-    from tensortide.recorder.ranks_in_turn import in_turn
 
     _check_together(changes=bool(changes), real=bool(real), compiled=compiled, gpu=bool(device or machine))
     workload = named(target, inputs, loss, optimizer, name, verb="capture")
     how: dict[str, Any] = {"real": real, "assume": assume, "first_step": first_step, "compiled": compiled}
     how |= {"gpu": pretended_gpu(device, machine, real), "changes": changes, "progress": progress or (lambda _: None)}
     at = partial(_captured_at, workload, dict(hyperparameters or {}), how, ranks)
-    if (place := place_of(ranks, rank or 0)) is None:
-        return at(0, None)
-    return in_turn(at, place.rank)[place.rank]
+    return at(0, None) if (place := place_of(ranks, rank or 0)) is None else in_turn(at, place.rank)[place.rank]
 
 
 def _check_together(*, changes: bool, real: bool, compiled: bool, gpu: bool) -> None:

@@ -2,7 +2,8 @@
 
 What a rank that ran before has sent is received as it was. Ranks that run the same program send objects like those of
 this rank, which is what a gather returns. A stage of a pipeline receives the shapes of another stage, which are taken
-to be those that this rank sent on or, for gradients, those of its own outputs, while that stage has not run. Both are
+to be those that this rank sent on or, for gradients, those of its own outputs, while that stage has not run; and a rank
+that is not captured sends what one at its place in another group sent. All are
 assumptions, and noted. Objects move no recorded bytes.
 """
 
@@ -22,6 +23,7 @@ from tensortide.recorder.torch_compat import STAGE_RECEIVES, gradients_of_stage,
 
 Note = Callable[[str], None]
 _SAME = "objects that other ranks send are taken to be those of this one"
+_LIKE = "ranks that were not captured are taken to send what ranks at their places in other groups sent"
 _STAGES = "tensors that other pipeline stages send are taken to have the shapes of those of this one"
 
 
@@ -71,7 +73,7 @@ class _Peers:
         if channel.sender == dist.get_rank():
             self._messages.send(channel, object_list)
             return
-        sent, objects = self._messages.receive(channel)
+        sent, objects = self._receive(channel)
         if sent:
             object_list[:] = objects
             return
@@ -93,7 +95,7 @@ class _Peers:
         if channel.sender == dist.get_rank():
             self._messages.send(channel, objects)
         else:
-            sent, received = self._messages.receive(channel)
+            sent, received = self._receive(channel)
             objects = received if sent else objects
             if not sent and objects is not None:
                 self._note(_SAME)
@@ -115,7 +117,7 @@ class _Peers:
         """Receive what the sender has sent to this rank, or what this rank has sent last if that did not run. Returns
         the rank of the sender."""
         channel = _channel(_global(src, options.get("group_src"), group), dist.get_rank(), group)
-        sent, objects = self._messages.receive(channel)
+        sent, objects = self._receive(channel)
         if not sent:
             if len(self._sent) != len(object_list):
                 raise self._unknown("recv_object_list", channel)
@@ -129,7 +131,7 @@ class _Peers:
         """Receive the shapes that another stage of a pipeline sends: those of inputs, or of gradients if it is the
         next."""
         channel = _channel(rank_of_stage(stage, sender), dist.get_rank(), stage.group)
-        sent, objects = self._messages.receive(channel)
+        sent, objects = self._receive(channel)
         if not sent:
             if sender > stage.stage_index:
                 objects = [gradients_of_stage(stage)]
@@ -140,6 +142,13 @@ class _Peers:
             self._note(_STAGES)
             self._messages.guess(channel, objects)
         return objects[0]
+
+    def _receive(self, channel: Channel) -> tuple[bool, Any]:
+        """Return True and the next message of a channel, or False if nothing was sent."""
+        found = self._messages.receive(channel)
+        if found[0] and not self._messages.sent.get(channel):
+            self._note(_LIKE)
+        return found
 
     def _unknown(self, call: str, channel: Channel) -> CaptureError:
         self._messages.lack(channel)

@@ -28,7 +28,8 @@ def in_turn(
     captured again after that one; likewise one that assumed another message than was sent then. The result has the rank
     ``first``, and all that had to run.
 
-    Raises what ``capture`` raises for a rank that has all its messages.
+    Raises what ``capture`` raises for a rank that has all its messages, and CaptureError for one that assumes another
+    message than is sent each time it runs.
     """
     messages = Messages()
     graphs: dict[int, Graph] = {}
@@ -56,8 +57,13 @@ def in_turn(
         guesses[rank] = messages.guesses
         waiting += [each for each in dict.fromkeys(more) if each not in runs and each not in waiting]
         if not waiting:
-            again = [each for each, own in guesses.items() if messages.wrong(own) and runs[each] < _MOST_RUNS]
-            waiting = again[:1]
+            waiting = [each for each, own in guesses.items() if messages.wrong(own)][:1]
+            if waiting and runs[waiting[0]] == _MOST_RUNS:
+                sender = messages.wrong(guesses[waiting[0]])[0].channel.sender
+                raise CaptureError(
+                    f"rank {waiting[0]} was captured {_MOST_RUNS} times, and each time assumed another message than "
+                    f"rank {sender} sends: what ranks {waiting[0]} and {sender} send depends on the other in turn"
+                )
     if failures:
         raise next(iter(failures.values()))
     return graphs

@@ -1,4 +1,4 @@
-"""What hears of a program as it follows a Graph, step after step."""
+"""Listeners to a program as it follows a Graph, step after step."""
 
 from __future__ import annotations
 

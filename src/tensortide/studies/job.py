@@ -93,7 +93,7 @@ class Job(Shown):
 
     @property
     def waits(self) -> tuple[WaitRow, ...]:
-        """What each joined rank waits for, the longest first."""
+        """The waits of each joined rank, the longest first."""
         if (step := self.joined) is None:
             return ()
         found: dict[tuple[int, str, str], list[int]] = {}

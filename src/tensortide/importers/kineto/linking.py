@@ -1,4 +1,4 @@
-"""Which tensor an op of a trace was given: a trace has shapes and no identities.
+"""The tensors that ops of a trace were given: a trace has shapes and no identities.
 
 An input is the tensor of its shape, dtype and strides that the order of the ops makes most likely: a gradient is the
 one that the backward pass made last, another input of a backward op was saved by the forward op of the same sequence

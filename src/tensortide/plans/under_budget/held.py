@@ -1,4 +1,4 @@
-"""What a program that follows a plan has resident, whatever the plan says, as part of a planning instance.
+"""A planning instance with what a program that follows a plan has resident, whatever the plan says.
 
 A program may refer to a storage that no op touches any more: to gradients until ``zero_grad``, to a loss until it is
 assigned again. What can be recomputed then may be evicted all the same; what cannot is resident until it is released.

@@ -111,7 +111,7 @@ class StepPlacement(Placed):
 
     @property
     def status(self) -> ExitStatus:
-        """That of any placement; FAILS of a run that differs, too."""
+        """Return that of any placement, or FAILS for a run that differs."""
         return super().status if self.measured is None or self.measured.verified else ExitStatus.FAILS
 
 

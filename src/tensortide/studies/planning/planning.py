@@ -74,11 +74,10 @@ def plan(
     budget of its peak or more the plan is the recorded order.
 
     Args:
-        budget: bytes, ``"8GiB"``, a part of the peak of the step without one (``"80%"``, 0.8), or ``"auto"``: what is
-            free on the device here.
+        budget: bytes, ``"8GiB"``, a part of the step's peak (``"80%"``, 0.8), or ``"auto"``: what is free here.
         durations_ns: the time of each op (default: those of a Recording; of a Graph as predicted for its machine).
         links: links to the tiers that storages may move to.
-        order: whether the ops run for the first time in recorded order, or in any that their dependencies allow.
+        order: whether ops run for the first time in recorded order, or in any that dependencies allow.
         recompute: ops may run again.
         effort: how long to improve plans, in millions of ops played.
         time_limit_s: seconds after which the search ends; by default ``TIME_LIMIT_S`` of the processor's time for this
