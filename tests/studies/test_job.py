@@ -80,6 +80,14 @@ def test_collectives_of_the_last_rank_that_do_not_match_are_an_error(nodes: Node
         job_from("train.py", 2, {0: graph, 1: stored("gpt2")}, nodes)
 
 
+def test_of_many_ranks_that_one_waits_for_a_few_are_named_and_all_counted() -> None:
+    (graph,) = per_rank(stored("gpt2"), Degrees(data=2)).graphs
+    groups = {name: tuple(range(64)) for name in graph.meta.groups}
+    wide = structs.replace(graph, meta=structs.replace(graph.meta, groups=groups))
+    found = job_from("train.py", 64, {0: wide}, nodes_of("H100-SXM-80GB", nodes=8, devices_per_node=8))
+    assert {each.others for each in found.waits} == {"1, 2, 3, 4, ... (63)"}
+
+
 def test_ranks_that_ran_only_for_what_they_send_to_the_last_are_no_rows(stages: dict[int, Graph]) -> None:
     found = job_from("train.py", 4, {**stages, 2: stages[0], 3: stages[1]}, NODES)
     assert [(row.rank, row.ranks) for row in found.rows] == [(0, 2), (1, 2)]

@@ -118,9 +118,9 @@ def _check(way: Way, number: int, columns: Sequence[Sequence[_Part]], ranks: Seq
     there = [column[number] for column in columns if number < len(column)]
     first = there[0]
     absent = [rank for rank, column in zip(ranks, columns, strict=True) if number >= len(column)]
-    among = f"among ranks {_listed(way.ranks)}" if way.sender < 0 else f"from rank {way.sender} to rank {way.receiver}"
+    among = f"among ranks {listed(way.ranks)}" if way.sender < 0 else f"from rank {way.sender} to rank {way.receiver}"
     if absent:
-        others = f"rank{'s' * (len(absent) > 1)} {_listed(absent)}"
+        others = f"rank{'s' * (len(absent) > 1)} {listed(absent)}"
         raise CaptureError(f"{first}, number {number + 1} {among}, for {others}, which has no more of them")
     whole = way.sender >= 0 or (first.kind in COLLECTIVES and not COLLECTIVES[first.kind].divided)
     for other in there[1:]:
@@ -128,10 +128,10 @@ def _check(way: Way, number: int, columns: Sequence[Sequence[_Part]], ranks: Seq
             raise CaptureError(f"{first}, number {number + 1} {among}, but {other}")
 
 
-def _listed(ranks: Sequence[int]) -> str:
-    """The first few ranks, separated by commas."""
+def listed(ranks: Sequence[int]) -> str:
+    """Return the first few ranks, separated by commas, and of how many they are."""
     most = 4
-    return ", ".join(map(str, ranks[:most])) + ", ..." * (len(ranks) > most)
+    return ", ".join(map(str, ranks[:most])) + f", ... ({len(ranks)})" * (len(ranks) > most)
 
 
 def _line(op: OpView) -> str:

@@ -14,7 +14,7 @@ from tensortide.errors import ExitStatus, RequestError
 from tensortide.graph import Graph, unrolled
 from tensortide.importers.door import resolve
 from tensortide.parallelism.joined import JoinedStep, joined
-from tensortide.parallelism.meetings import meetings, peers
+from tensortide.parallelism.meetings import listed, meetings, peers
 from tensortide.progress import Say, silent
 from tensortide.recorder import resolver
 from tensortide.recorder.ranks_in_turn import in_turn
@@ -100,7 +100,7 @@ class Job(Shown):
         for rank in (row.rank for row in self.rows if row.waiting_ns is not None):
             for number, ns in step.waits(rank).items():
                 meeting = step.meetings[number]
-                others = ", ".join(str(each) for each in meeting.ranks if each != rank)
+                others = listed([each for each in meeting.ranks if each != rank])
                 found.setdefault((rank, meeting.kind, others), []).append(ns)
         rows = [WaitRow(*key, len(each), sum(each)) for key, each in found.items()]
         return tuple(sorted(rows, key=lambda row: (row.rank, -row.time_ns)))
