@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from tensortide.errors import CaptureError
-from tensortide.graph.model import Graph
 from tensortide.progress import Say, silent
 from tensortide.recorder.messages import Guess, Messages
 
-CaptureRank: TypeAlias = Callable[[int, Messages], Graph]
+if TYPE_CHECKING:
+    from tensortide.graph.model import Graph
+
+CaptureRank: TypeAlias = "Callable[[int, Messages], Graph]"
 """Captures the step of a rank, which receives and sends ``Messages``."""
 _MOST_RUNS = 9
 """Most runs of one rank: of each part of the model that it has it may have to learn what comes in."""
