@@ -24,10 +24,9 @@ from typing import NamedTuple
 import harness
 import numpy as np
 
-from tensortide.parallelism.closed import memory
-from tensortide.parallelism.closed.columns import Floats
-from tensortide.parallelism.closed.constants import SPREAD, StepConstants, shipped
-from tensortide.parallelism.closed.fitting import (
+from scripts.training.seven_constants import published_flops
+from scripts.training.step_fits import (
+    SPREAD,
     Fit,
     Fitted,
     MeasuredSteps,
@@ -41,7 +40,9 @@ from tensortide.parallelism.closed.fitting import (
     rank_correlation,
     regret,
 )
-from tensortide.parallelism.closed.transformer import published_flops
+from tensortide.parallelism.closed import memory
+from tensortide.parallelism.closed.columns import Floats
+from tensortide.parallelism.closed.constants import StepConstants, shipped
 from tensortide.timing.intervals import pool
 from tests.parallelism.tables import (
     Case,

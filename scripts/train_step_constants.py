@@ -16,13 +16,13 @@ import msgspec
 import numpy as np
 
 from tensortide.parallelism.closed.constants import Shipped
-from tensortide.parallelism.closed.fitting import accuracy, fit_steps, fitted, held_out
 from tensortide.timing.intervals import pool
 from tensortide.write import write_file
 
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.append(str(ROOT))
 
+from scripts.training.step_fits import accuracy, fit_steps, fitted, held_out  # noqa: E402
 from tests.parallelism.tables import measured_of, vtrain  # noqa: E402
 
 SHIPPED = ROOT / "src/tensortide/parallelism/closed/shipped.json"

@@ -31,6 +31,18 @@ def format_bytes(count: float) -> str:
     return f"{number} {_BINARY[power]}"
 
 
+def printed_bytes(least: int) -> int:
+    """The bytes that ``format_bytes`` prints of ``least``, or of a little more, so that they are no fewer.
+
+    >>> printed_bytes(164_481_404), format_bytes(164_481_404)
+    (164521574, '156.9 MiB')
+    """
+    more = least
+    while (printed := parse_bytes(format_bytes(more))) < least:
+        more += (more >> 12) + 1
+    return printed
+
+
 def format_count(count: float, unit: str = "") -> str:
     """A count with a decimal prefix: ``124.4 M``, or ``3.17 TFLOP`` with ``unit="FLOP"``. Below 1000 exact."""
     number, power = _scale(count, 1000, len(_DECIMAL))

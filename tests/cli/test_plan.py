@@ -110,7 +110,7 @@ def test_the_text_says_whether_it_fits_and_what_to_compute_again(folder: Path) -
 @pytest.mark.parametrize("limit", ["--work-limit", "--time-limit"])
 def test_the_text_says_that_a_limit_ended_the_search(folder: Path, limit: str) -> None:
     text = run(folder, *UNDER, limit, "1" if limit == "--work-limit" else "0").stdout
-    assert "ended early: more time or work (--time-limit, --work-limit) may find a faster plan" in " ".join(
+    assert "ended early: more time or work (--time-limit, --work-limit) may find a better plan" in " ".join(
         text.split()
     )
 

@@ -128,7 +128,8 @@ def test_the_docs_show_what_is_printed(folder: Path, name: str) -> None:
 
 
 def on_screen(folder: Path, *arguments: str, height: int) -> list[str]:
-    text = on_terminal(folder, *arguments, COLUMNS="100", LINES=str(height), TERM="dumb").stdout
+    shown = on_terminal(folder, *arguments, COLUMNS="100", LINES=str(height), TERM="dumb").stdout
+    text = re.split(r"\r +\r", shown)[-1]  # without a line of progress, which goes away
     return text.replace("\r\n", "\n").rstrip("\n").split("\n")
 
 

@@ -44,12 +44,41 @@ LAUNCHES = {
     "torchtitan pipeline parallel": Launch(
         "torchtitan", 8, f"{TITAN} --parallelism.pipeline_parallel_degree 2", "send_recv all_gather"
     ),
+    "torchtitan pipeline parallel, 1F1B": Launch(
+        "torchtitan",
+        8,
+        f"{TITAN} --parallelism.pipeline_parallel_degree 2 --parallelism.pipeline_parallel_schedule 1F1B",
+        "send_recv all_gather",
+    ),
+    "torchtitan deepseek_v3, expert parallel": Launch(
+        "torchtitan",
+        8,
+        f"{TITAN} --parallelism.expert_parallel_degree 2".replace("llama3", "deepseek_v3"),
+        "all_to_all all_gather reduce_scatter",
+    ),
+    "torchtitan qwen3, expert parallel": Launch(
+        "torchtitan",
+        8,
+        f"{TITAN} --parallelism.expert_parallel_degree 4".replace("llama3", "qwen3").replace(
+            "debugmodel", "debugmodel_moe"
+        ),
+        "all_to_all all_gather reduce_scatter",
+    ),
+    "torchtitan compiled": Launch("torchtitan", 8, f"{TITAN} --compile.enable", "all_gather reduce_scatter"),
     "DeepSpeed ZeRO 0": Launch("deepspeed", 4, "zero.py 0", "all_reduce"),
     "DeepSpeed ZeRO 1": Launch("deepspeed", 4, "zero.py 1", "all_gather"),
     "DeepSpeed ZeRO 2": Launch("deepspeed", 4, "zero.py 2", "all_gather"),
     "DeepSpeed ZeRO 3": Launch("deepspeed", 4, "zero.py 3", "all_gather"),
     "DeepSpeed ZeRO 3, optimizer on the host": Launch("deepspeed", 4, "zero.py 3 cpu", "all_gather"),
     "Lightning DDP": Launch("lightning", 2, "lightning_ddp.py ddp", "all_reduce"),
+    "Lightning FSDP": Launch("lightning", 2, "lightning_ddp.py fsdp", "all_gather reduce_scatter"),
+    "litgpt LoRA": Launch(
+        "litgpt",
+        1,
+        "bin/litgpt finetune_lora ASSETS/pythia --data JSON --data.json_path ASSETS/pythia/data.json"
+        " --data.val_split_fraction 0.1 --out_dir out --precision bf16-true"
+        " --train.max_steps 40 --train.micro_batch_size 2 --train.global_batch_size 4",
+    ),
     "Megatron-core tensor parallel": Launch("megatron_core", 4, "megatron_gpt.py 2", "all_reduce"),
     "PEFT LoRA": Launch("peft", 1, "lora.py"),
     "PEFT QLoRA": Launch("peft bitsandbytes", 1, "lora.py 4bit"),
@@ -115,25 +144,26 @@ def model_and_its_tokenizer(folder: Path, text: Path) -> None:
 @pytest.mark.parametrize("name", LAUNCHES)
 def test_a_step_is_captured(name: str, site: Path, passed: Passed, tmp_path: Path) -> None:
     launch = LAUNCHES[name]
+    paths = os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH")]), str(site)])
+    places = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    environment = {**os.environ, "PYTHONPATH": paths, "PATH": places}
     text_and_tokenizer(tmp_path)
-    if "ASSETS/model" in launch.command:
+    if "ASSETS/model" in launch.command or "ASSETS/pythia" in launch.command:
         model_and_its_tokenizer(tmp_path / "model", tmp_path / "text" / "data.json")
+    if "ASSETS/pythia" in launch.command:
+        written = [str(SCRIPTS / "litgpt_checkpoint.py"), str(tmp_path / "pythia"), str(tmp_path / "model")]
+        subprocess.run([sys.executable, *written], check=True, env=environment)
     words = launch.command.replace("ASSETS", str(tmp_path)).split()
     files = [next((str(each / word) for each in (SCRIPTS, site) if (each / word).is_file()), word) for word in words]
-    launcher = [] if words[0] == "accelerate" else [sys.executable]
+    launcher = [sys.executable] if words[0].endswith(".py") else []
     own = [sys.executable, "-m", "tensortide", "capture", "-o", "step.tide", "--machine", "h100"]
     ranks = ["--ranks", str(launch.ranks)] if launch.ranks > 1 else []
-    paths = os.pathsep.join([*filter(None, [os.environ.get("PYTHONPATH")]), str(site)])
     started = time.monotonic()
     done = subprocess.run(
         [*own, *ranks, "--", *launcher, *files],
         check=False,
         cwd=tmp_path,
-        env={
-            **os.environ,
-            "PYTHONPATH": paths,
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
-        },
+        env=environment,
         capture_output=True,
         text=True,
         timeout=900,

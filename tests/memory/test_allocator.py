@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import itertools
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from tensortide import GraphBuilder
 from tensortide.errors import GraphError
 from tensortide.graph import Graph, Phase, Role
 from tensortide.memory import ALLOCATORS, CUDA_CACHING, Allocator, CachingAllocator, Rounding, reserve
+from tensortide.memory.allocators import allocator_of
 from tensortide.memory.rounding import Rounded
 from tensortide.reports.sections import Step
 from tensortide.reports.sections.memory import document as memory_document
@@ -62,6 +64,66 @@ def test_streams_reserve_what_each_would_alone(steps: list[tuple[bool, int, int]
             held.append((together.malloc(nbytes, stream), apart[stream].malloc(nbytes), stream))
         assert together.reserved == sum(each.reserved for each in apart)
         assert together.allocated == sum(each.allocated for each in apart)
+
+
+def reserved_with_room_at_the_end(steps: list[tuple[bool, int, int]]) -> Iterator[tuple[int, int]]:
+    """Yield bytes reserved and handed out after each step of a trace with expandable segments, from the intervals that
+    are taken of each pool: what lies between them is free."""
+    mapped: dict[tuple[bool, int], int] = {}
+    taken: list[tuple[tuple[bool, int], int, int]] = []
+    for frees, nbytes, stream in steps:
+        if frees and taken:
+            taken.pop(nbytes % len(taken))
+        else:
+            size = -(-nbytes // 512) * 512
+            pool = (size <= MIB, stream)
+            end, gaps, at = mapped.get(pool, 0), [], 0
+            for start, stop in sorted((start, stop) for own, start, stop in taken if own == pool):
+                gaps.append((start - at, at))
+                at = stop
+            inner = [gap for gap in gaps if gap[0] >= size]
+            at = min(inner)[1] if inner else at
+            page = 2 * MIB if pool[0] else 20 * MIB
+            mapped[pool] = end if at + size <= end else end + -(-(at + size - end) // page) * page
+            taken.append((pool, at, at + size))
+        yield sum(mapped.values()), sum(stop - start for _, start, stop in taken)
+
+
+@given(st.lists(st.tuples(st.booleans(), st.integers(1, 30 * MIB) | st.integers(1, 3 * MIB), st.integers(0, 1))))
+def test_expandable_segments_are_intervals_of_one_that_grows(steps: list[tuple[bool, int, int]]) -> None:
+    allocator = CachingAllocator(expandable=True)
+    held: list[Any] = []
+    for (frees, nbytes, stream), (reserved, handed_out) in zip(
+        steps, reserved_with_room_at_the_end(steps), strict=True
+    ):
+        if frees and held:
+            allocator.release(held.pop(nbytes % len(held)))
+        else:
+            held.append(allocator.malloc(nbytes, stream))
+        assert (allocator.reserved, allocator.allocated) == (reserved, handed_out)
+
+
+def test_an_expandable_segment_grows_by_what_is_missing_at_its_end() -> None:
+    allocator = CachingAllocator(expandable=True)
+    allocator.release(allocator.malloc(30 * MIB))
+    assert allocator.reserved == 40 * MIB
+    allocator.malloc(45 * MIB)
+    assert allocator.reserved == 60 * MIB
+
+
+@pytest.mark.parametrize(
+    ("settings", "name", "others"),
+    [
+        ("", "cuda", ""),
+        ("expandable_segments:True", "cuda_expandable", ""),
+        ("max_split_size_mb:128, expandable_segments:True", "cuda_expandable", "max_split_size_mb:128"),
+        ("expandable_segments:False,roundup_power2_divisions:[1:1,>:4]", "cuda", "roundup_power2_divisions:[1:1,>:4]"),
+        ("backend:native", "cuda", ""),
+        ("backend:cudaMallocAsync", "cuda", "backend:cudaMallocAsync"),
+    ],
+)
+def test_settings_of_pytorch_choose_the_allocator(settings: str, name: str, others: str) -> None:
+    assert allocator_of(settings) == (name, others)
 
 
 def freed_and_taken(*streams: int) -> Graph:
@@ -198,7 +260,9 @@ def test_a_new_row_is_a_new_allocator(monkeypatch: pytest.MonkeyPatch) -> None:
     shown = io.StringIO()
     Console(file=shown, width=80).print(document)
     assert all(word in shown.getvalue() for word in ("Egg boxes", "60 B", "eggs", "boxes"))
-    with pytest.raises(GraphError, match="there is no allocator 'crates'; there are exact, cpu, cuda, pages, eggs"):
+    with pytest.raises(
+        GraphError, match="there is no allocator 'crates'; there are exact, cpu, cuda, cuda_expandable, pages, eggs"
+    ):
         reserve(b.graph(), "crates")
 
 

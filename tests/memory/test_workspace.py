@@ -111,6 +111,20 @@ def losses() -> Step:
     return step
 
 
+def promoted() -> Step:
+    import torch
+
+    x = torch.randn(64, 4096)
+    others = x.bfloat16(), x > 0, torch.randint(0, 9, (64, 1))
+
+    def step() -> None:
+        for other in others:
+            for op in (torch.add, torch.mul, torch.div):
+                op(other, x)
+
+    return step
+
+
 def dropout() -> Step:
     import torch
 
@@ -188,6 +202,7 @@ STEPS: dict[str, Callable[[], Step]] = {
     "masked softmax": masked_softmax,
     "embedding": embedding,
     "dropout": dropout,
+    "promoted": promoted,
     "losses": losses,
     "lstm": lstm,
 }
@@ -214,7 +229,10 @@ def test_predicted_and_real_peak_of_single_layers(name: str) -> None:
 
     from tensortide.recorder import capture
 
-    if STEPS[name] not in SUMMED.values() and torch.backends.cpu.get_cpu_capability() not in ("AVX512", "DEFAULT"):
+    if STEPS[name] not in (*SUMMED.values(), promoted) and torch.backends.cpu.get_cpu_capability() not in (
+        "AVX512",
+        "DEFAULT",
+    ):
         pytest.skip("the blocked layouts are those of AVX-512")
     line = timeline(capture(STEPS[name]))
     step = STEPS[name]()
@@ -267,7 +285,7 @@ def test_the_workspace_is_a_role_of_its_own() -> None:
 
 
 def test_every_rule_is_exercised_above() -> None:
-    assert len(WORKSPACE_RULES) == 52, "add a step here, or a kernel to test_dense_operands, with each new rule"
+    assert len(WORKSPACE_RULES) == 56, "add a step here, or a kernel to test_dense_operands, with each new rule"
 
 
 @pytest.mark.parametrize(

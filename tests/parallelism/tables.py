@@ -8,9 +8,9 @@ from typing import NamedTuple
 
 from msgspec.structs import replace
 
+from scripts.training.step_fits import MeasuredSteps, measured
 from tensortide.parallelism.closed.columns import Step
 from tensortide.parallelism.closed.configuration import Configuration
-from tensortide.parallelism.closed.fitting import MeasuredSteps, measured
 from tensortide.parallelism.closed.transformer import Transformer
 from tensortide.timing.collectives import Nodes, nodes_of
 from tests.timing.tables import rows

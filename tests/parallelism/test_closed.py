@@ -11,20 +11,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from msgspec.structs import replace
 
-from tensortide.errors import DegreesError, TensortideError
-from tensortide.parallelism.closed import Configuration, Transformer, predict_step, rank_memory, shipped, transformer
-from tensortide.parallelism.closed.configuration import check, objections
-from tensortide.parallelism.closed.fitting import (
+from scripts.training.seven_constants import published_flops
+from scripts.training.step_fits import (
     accuracy,
     fit_steps,
     fitted,
     fitted_seven,
     held_out,
+    measured,
     predicted_ns,
     regret,
 )
+from tensortide.errors import DegreesError, TensortideError
+from tensortide.parallelism.closed import Configuration, Transformer, predict_step, rank_memory, shipped, transformer
+from tensortide.parallelism.closed.columns import Step
+from tensortide.parallelism.closed.configuration import check, objections
 from tensortide.parallelism.closed.memory import activation_bytes, in_flight, layer_bytes
-from tensortide.parallelism.closed.transformer import published_flops
 from tensortide.timing.collectives import Nodes, nodes_of
 from tensortide.timing.estimates import Provenance
 from tests.parallelism.tables import measured_of, selective, vtrain
@@ -279,9 +281,6 @@ def test_a_fit_finds_the_constants_that_made_the_steps() -> None:
         for t in (1, 2, 4, 8)
         for p in (1, 2, 4)
     ]
-    from tensortide.parallelism.closed.columns import Step
-    from tensortide.parallelism.closed.fitting import measured
-
     steps = [Step(SMALL, *case) for case in cases]
     known = measured(steps, [predict_step(*step, constants=truth).time.time_ns for step in steps])
     found = fit_steps(known)

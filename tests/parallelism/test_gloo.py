@@ -44,6 +44,7 @@ EIGHT: list[tuple[str, dict[str, Any]]] = [
     ("gpt2", {"data": 4, "tensor": 2, "zero": 3, "zero_group": 2}),
     ("gpt2", {"data": 4, "tensor": 2, "sequence": 1}),
     ("llama", {"data": 2, "context": 2, "tensor": 2}),
+    ("hf_llama", {"data": 2, "context": 2, "tensor": 2, "sequence": 1}),
     ("llama", {"data": 4, "context": 2, "zero": 2, "zero_group": 4}),
     ("hf_llama", {"data": 2, "tensor": 4}),
     ("mixtral", {"data": 4, "tensor": 2, "expert": 4}),

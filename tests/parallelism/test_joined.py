@@ -10,9 +10,11 @@ from msgspec import structs
 from tensortide import GraphBuilder
 from tensortide.errors import CaptureError
 from tensortide.graph.model import Graph
+from tensortide.graph.ways import Way, peers, rank_of
 from tensortide.parallelism import Degrees, per_rank
 from tensortide.parallelism.joined import JoinedPlay, JoinedStep, RankWork, joined
-from tensortide.parallelism.meetings import Meeting, Way, meetings, peers, rank_of
+from tensortide.parallelism.meetings import Meeting, meetings
+from tensortide.timelines.machines import step_on
 from tensortide.timelines.step import OpTimes
 from tensortide.timing import estimate
 from tensortide.timing.collectives import nodes_of, predict_collective
@@ -226,6 +228,20 @@ def test_bytes_of_what_all_have_must_agree_and_the_largest_part_counts_of_what_i
     step = joined(gathers, {rank: estimate(graph, nodes.device) for rank, graph in gathers.items()}, nodes)
     # Parts of three ranks are equal: 21 bytes are moved.
     assert step.times[0].time_ns == predict_collective("all_gather", 21, 3, nodes).estimate.time_ns
+
+
+@pytest.mark.parametrize(
+    "groups", [{"a": (0, 1, 2, 3), "b": (0, 1)}, {"a": (0, 1, 2, 3), "b": (0, 2)}, {"a": (0, 1, 2, 3)}]
+)
+def test_a_rank_alone_takes_as_long_in_each_collective_as_in_the_job(groups: dict[str, tuple[int, ...]]) -> None:
+    graph = reducing(2**20, 2**20, 3 * 2**20, 2**22)
+    graph = structs.replace(graph, meta=structs.replace(graph.meta, groups=groups))
+    nodes = nodes_of("H100-SXM-80GB", devices_per_node=2, nodes=2)
+    times = joined({0: graph}, {0: estimate(graph, nodes.device)}, nodes).times
+    by_op = {m.ops[0]: round(time.time_ns) for m, time in zip(meetings({0: graph}), times, strict=True)}
+    assert dict(enumerate(step_on(graph, nodes).durations.ns)) == by_op
+    if groups.get("b") == (0, 1):  # within a node
+        assert by_op[1] < by_op[0]
 
 
 def test_a_rank_waits_for_data_and_not_for_its_host() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import math
 from typing import Any
 
@@ -11,9 +12,13 @@ import torch.nn.functional as F
 from torch import nn
 
 from tensortide import capture
-from tensortide.errors import DegreesError
+from tensortide.errors import DegreesError, TensortideError
 from tensortide.graph import Graph
 from tensortide.parallelism import per_rank
+from tensortide.parallelism.degrees import AXES
+from tensortide.parallelism.exchange import FORMS, Exchange, form
+from tensortide.parallelism.rules import rules
+from tensortide.parallelism.rules.exchanged import in_place
 from tests.parallelism.divided import Divided
 from tests.parallelism.rows_axis import RowDegrees
 
@@ -54,3 +59,17 @@ def test_a_new_axis_is_a_seed_and_a_row_of_the_table(step: Graph, sizes: dict[st
 def test_what_a_new_axis_does_not_divide_is_refused_with_the_op(step: Graph) -> None:
     with pytest.raises(DegreesError, match=r"rows=4: down.weight is not divided: .*native_layer_norm.* in norm"):
         per_rank(step, RowDegrees(rows=4, parameter="down.weight"))
+
+
+def test_every_exchange_has_a_rule_and_a_form() -> None:
+    for axis in filter(None, (each.seed for each in AXES)):
+        importlib.import_module(axis, "tensortide.parallelism")
+    ruled = {name for name, rule in rules().items() if rule.__module__.endswith(".exchanged") and rule is not in_place}
+    assert ruled == FORMS.keys() - {"gather", "ring", "zigzag"}  # of kernels, which have rules of their own
+
+
+def test_an_exchange_has_one_form() -> None:
+    before = dict(FORMS)
+    with pytest.raises(TensortideError, match="the exchange gather_along has two local forms"):
+        form("gather_along")(Exchange.sliced)
+    assert before == FORMS

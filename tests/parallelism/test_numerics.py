@@ -110,6 +110,9 @@ ALIKE = [
 MANY_RANKS: list[tuple[str, dict[str, int]]] = [
     ("llama, six heads of keys", {"tensor": 4, "kv_group": 2}),  # three for each pair of ranks
     ("llama, eager", {"data": 2, "context": 2, "tensor": 2}),
+    ("llama, eager", {"context": 2, "tensor": 2, "sequence": 1}),
+    ("llama with states", {"context": 4, "tensor": 2, "sequence": 1, "zero": 3}),
+    ("gpt2 of two layers", {"context": 2, "tensor": 2, "pipeline": 2, "sequence": 1, "zero": 1}),
     ("mixtral", {"data": 2, "expert": 2, "tensor": 2}),
     ("gpt2 with states", {"data": 4, "zero": 3, "zero_group": 2}),
     ("llama of two layers", {"data": 4, "tensor": 2, "pipeline": 2, "zero": 1, "zero_group": 2}),

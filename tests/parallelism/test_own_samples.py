@@ -164,3 +164,31 @@ def test_inputs_that_a_step_rearranges_are_each_ranks_own() -> None:
     (remark,) = made.remarks
     assert "aten.flip" in remark
     assert "own samples" in remark
+
+
+def test_samples_of_one_input_beside_those_of_another_are_refused() -> None:
+    def workload() -> Callable[[], None]:
+        queries, passages = nn.Linear(5, FEATURES), nn.Linear(7, FEATURES)
+        x, others = torch.randn(BATCH, 5), torch.randn(BATCH, 7)
+
+        def step() -> None:
+            F.cross_entropy(queries(x) @ passages(others).t(), torch.arange(BATCH)).backward()
+
+        return step
+
+    with pytest.raises(DegreesError, match=r"aten\.mm.*pairs every sample"):
+        per_rank(capture(workload, real=True), Degrees(data=2))
+
+
+@pytest.mark.parametrize("options", [{"weight": torch.arange(1.0, FEATURES + 1)}, {"ignore_index": 3}, {}], ids=str)
+def test_a_mean_over_weights_of_targets_is_of_a_ranks_own_samples(options: dict[str, Any]) -> None:
+    def workload() -> Callable[[], None]:
+        model, x, targets = nn.Linear(5, FEATURES), torch.randn(BATCH, 5), torch.randint(0, FEATURES, (BATCH,))
+
+        def step() -> None:
+            F.cross_entropy(model(x), targets, **options).backward()
+
+        return step
+
+    remarks = per_rank(capture(workload, real=True), Degrees(data=2)).remarks
+    assert any("aten.nll_loss_forward" in each and "own samples" in each for each in remarks) is bool(options)

@@ -44,11 +44,15 @@ LOSSES: dict[str, Loss] = {
     "smoothed": lambda z, y, t: F.cross_entropy(z.flatten(0, 1), t.flatten(), label_smoothing=0.1),
     "summed by hand": lambda z, y, t: ((z - y) ** 2).sum() / (z.shape[0] * z.shape[1]),
     "summed, then by dimension": lambda z, y, t: -((z - y) ** 2).sum((1, 2)).sum(0) / z.shape[0],
+    "summed, then averaged": lambda z, y, t: ((z - y) ** 2).sum(0).sum(0).mean() / z.shape[0],
     "times the inverse": lambda z, y, t: F.mse_loss(z, y, reduction="sum") * (1 / z.shape[0]),
     "summed cross-entropy": lambda z, y, t: F.cross_entropy(z.flatten(0, 1), t.flatten(), reduction="sum") / t.numel(),
     "margins": lambda z, y, t: F.multi_margin_loss(z.flatten(0, 1), t.flatten()),
     "summed margins": lambda z, y, t: F.multi_margin_loss(z.flatten(0, 1), t.flatten(), reduction="sum") / t.numel(),
 }
+
+OF_SAMPLES = ("batchmean", "summed, then by dimension", "summed, then averaged", "times the inverse")
+"""Losses that sum over tokens and are a mean over samples."""
 
 
 @pytest.mark.parametrize("name", LOSSES)
@@ -57,6 +61,19 @@ def test_gradients_of_replicas_are_those_of_the_whole(name: str) -> None:
     Divided(graph, data=2).assert_equal()
     Divided(graph, data=2, tensor=2).assert_equal()
     assert not per_rank(graph, Degrees(data=2)).remarks
+
+
+@pytest.mark.parametrize("name", [name for name in LOSSES if name not in OF_SAMPLES])
+def test_gradients_of_parts_of_sequences_are_those_of_the_whole(name: str) -> None:
+    graph = capture(step_with(LOSSES[name], seq=10))
+    Divided(graph, context=2).assert_equal()
+    assert not per_rank(graph, Degrees(context=2)).remarks
+
+
+@pytest.mark.parametrize("name", OF_SAMPLES)
+def test_a_sum_over_sequences_is_named(name: str) -> None:
+    (remark,) = per_rank(capture(step_with(LOSSES[name], seq=10)), Degrees(context=2)).remarks
+    assert remark.startswith("The loss is a sum over sequences")
 
 
 def test_a_number_that_may_be_the_batch_or_another_size_is_refused() -> None:

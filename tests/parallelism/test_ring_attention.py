@@ -86,6 +86,8 @@ EXECUTED: list[tuple[str, Any, dict[str, Any], dict[str, Any]]] = [
     ("llama", llama, one_layer(TINY_LLAMA), {"context": 4, "keys": "zigzag"}),
     ("llama", llama, TINY_LLAMA, {"data": 2, "context": 2, "tensor": 2, "keys": "zigzag", "zero": 1}),
     ("hf_llama", "hf_llama", TINY_LLAMA, {"pipeline": 2, "context": 2, "keys": "ring"}),
+    ("hf_llama", "hf_llama", TINY_LLAMA, {"context": 2, "tensor": 2, "sequence": 1, "keys": "zigzag"}),
+    ("llama", llama, one_layer(TINY_LLAMA), {"data": 2, "context": 2, "tensor": 2, "sequence": 1, "keys": "ring"}),
 ]
 
 

@@ -139,6 +139,24 @@ def test_an_all_reduce_becomes_a_reduce_scatter_and_an_all_gather(tensor: int) -
     assert plain["all_reduce", "forward"][1] - numbers == both * one
 
 
+def test_tensor_ranks_divide_parts_of_sequences_that_context_ranks_have() -> None:
+    sizes = {**TINY_LLAMA, "layers": 1, "batch": 1, "seq": 4}
+    Divided(captured(llama, sizes), context=2, tensor=2, sequence=1).assert_equal()
+
+
+def test_tensor_ranks_move_half_of_what_they_move_for_whole_sequences_and_context_ranks_as_much_as_without() -> None:
+    graph = captured(llama, TINY_LLAMA)
+
+    def moved(group: str, **degrees: Any) -> dict[tuple[str, str], int]:
+        found = per_rank(graph, Degrees(tensor=2, **degrees)).collectives
+        return {(e.kind, e.phase): e.nbytes for e in found if e.group == group and e.kind != "all_reduce"}
+
+    whole = moved("tensor", sequence=1)
+    assert whole
+    assert moved("tensor", context=2, sequence=1) == {key: nbytes // 2 for key, nbytes in whole.items()}
+    assert moved("context", context=2, sequence=1) == moved("context", context=2) != {}
+
+
 def test_activations_that_no_rank_divided_are_divided() -> None:
     sizes = {**TINY_LLAMA, "seq": 64, "batch": 8, "vocab": 16}
     graph = capture(llama, hyperparameters=sizes, real=True)
@@ -149,9 +167,20 @@ def test_activations_that_no_rank_divided_are_divided() -> None:
     assert not parts.replicated
 
 
+WITH_EXPERTS: list[tuple[str, dict[str, Any]]] = [
+    ("dense", {"context": 2, "expert": 2}),
+    ("capacity", {"data": 2, "expert": 2}),
+    ("capacity", {"data": 2, "context": 2, "expert": 4}),
+]
+"""Tensor ranks divide tokens around what goes to experts, all of which is of whole sequences of a rank."""
+
+
 @pytest.mark.parametrize(
     ("dispatch", "degrees"),
-    some_slow([("capacity", {}), ("dense", {}), ("capacity", {"data": 2})], [("capacity", {"data": 2})]),
+    some_slow(
+        [("capacity", {}), ("dense", {}), ("capacity", {"data": 2}), *WITH_EXPERTS],
+        [("capacity", {"data": 2}), *WITH_EXPERTS],
+    ),
 )
 def test_routing_of_one_sequence_is_exact(dispatch: str, degrees: dict[str, Any]) -> None:
     """Gathered gradients that lie in memory in another order than their dimensions, and sums that are added in place to
@@ -168,8 +197,7 @@ def test_tokens_that_are_routed_are_named() -> None:
 @pytest.mark.parametrize(
     ("degrees", "message"),
     [
-        ({"tensor": 2, "context": 2}, "goes without context ranks"),
-        ({"tensor": 2, "data": 2, "expert": 2}, "goes without expert ranks: parts of sequences are exchanged among"),
+        ({"tensor": 4, "kv_group": 2}, "goes without sub-groups of tensor ranks"),
         ({"tensor": 8}, r"tokens of a rank: seq / tensor = 12/8 is no whole number"),
     ],
 )

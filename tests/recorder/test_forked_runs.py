@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
 import sys
 import time
 from collections.abc import Iterator
@@ -21,7 +23,7 @@ def run(request, *rest):
     global count
     count += 1
     with open(request["path"] + ".part", "w") as file:
-        file.write(f"{os.getpid()} {count}")
+        file.write(f"{os.getpid()} {count}" if "environment" not in request else " ".join((os.environ["RANK"], *rest)))
     os.rename(request["path"] + ".part", request["path"])
     time.sleep(request["sleeps_s"])
     return 3
@@ -71,6 +73,25 @@ def test_a_run_that_takes_too_long_is_killed_and_another_one_follows(forks: Fork
     ran(tmp_path / "c")
 
 
+def test_a_rank_has_its_own_environment_and_arguments_and_is_waited_for(forks: Forks, tmp_path: Path) -> None:
+    for rank, sleeps_s in ((1, 0), (2, 300)):
+        own = {"environment": {**os.environ, "RANK": str(rank)}, "command": ["file", f"--rank={rank}"]}
+        run = forks.start({"path": str(tmp_path / str(rank)), "sleeps_s": sleeps_s, "imports": ["no.such"], **own})
+        assert run is not None
+        if sleeps_s:
+            with pytest.raises(subprocess.TimeoutExpired):
+                run.wait(0.2)
+            assert run.poll() is None
+            run.kill()
+        assert run.wait() == run.poll() == (-signal.SIGKILL if sleeps_s else 3)
+    assert (tmp_path / "1").read_text() == "1 file --rank=1"
+
+
+def test_no_run_starts_in_an_interpreter_that_has_ended(forks: Forks) -> None:
+    forks.process.kill()
+    assert forks.start({}) is None
+
+
 def test_a_run_ends_with_the_program_that_waits_for_it(
     forks: Forks, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -91,7 +112,7 @@ def test_a_run_ends_with_the_program_that_waits_for_it(
 
 
 def test_an_interpreter_that_ends_answers_nothing(forks: Forks, tmp_path: Path) -> None:
-    forks._process.kill()
+    forks.process.kill()
     for _ in range(2):
         forks.run({"path": str(tmp_path / "a"), "sleeps_s": 0}, 60)
     assert not (tmp_path / "a").exists()

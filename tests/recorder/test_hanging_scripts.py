@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from tensortide.errors import ProgramFailed
+from tensortide.recorder import idle
 from tensortide.recorder.idle import Idle, innermost
 from tensortide.recorder.program_errors import of_program
 from tensortide.recorder.script import ScriptOptions, capture_script
@@ -31,6 +32,22 @@ def test_the_line_of_a_stack_is_the_innermost_of_the_program(tmp_path: Path) -> 
     assert innermost("") == ""
 
 
+def test_a_process_works_while_it_waits_for_a_processor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def written(process: int, ticks: int, queued_ns: int, children: str) -> None:
+        thread = tmp_path / f"{process}" / "task" / f"{process}"
+        thread.mkdir(parents=True, exist_ok=True)
+        (tmp_path / f"{process}" / "stat").write_text(f"{process} (a (b) c) S {'0 ' * 10}{ticks} 0 0 0 20")
+        (thread / "children").write_text(children)
+        (thread / "schedstat").write_text(f"5 {queued_ns} 9")
+
+    monkeypatch.setattr(idle, "_PROCESSES", tmp_path)
+    monkeypatch.setattr("os.sysconf", lambda name: 100)
+    written(7, 150, 0, "8 9")  # 9 has ended
+    written(8, 50, 3 * 10**9, "")
+    assert idle._used_s(7) == 1.5 + 0.5 + 3
+    assert idle._used_s(10) is None
+
+
 GRANDCHILD = """
 import subprocess, sys
 busy = "import time\\nuntil = time.time() + 8\\nwhile time.time() < until: pass"
@@ -48,10 +65,10 @@ subprocess.run([sys.executable, "-S", "-c", own])
 def test_a_process_hangs_if_it_uses_no_processor(work: str, hangs: bool) -> None:
     with subprocess.Popen([sys.executable, "-S", "-c", work]) as process:
         try:
-            idle, until = Idle(process, 2.0), time.monotonic() + 5
+            watch, until = Idle(process, 2.0), time.monotonic() + 5
             found = False
             while not found and time.monotonic() < until:
-                found = idle.hangs("")
+                found = watch.hangs("")
                 time.sleep(0.05)
             assert found is hangs
         finally:

@@ -38,6 +38,24 @@ def test_a_rank_that_assumed_another_message_than_was_sent_runs_again() -> None:
     assert received == ["assumed", "real"]
 
 
+def test_a_last_rank_runs_after_all_others_and_needs_no_chain_of_its_own() -> None:
+    order: list[tuple[int, object]] = []
+
+    def capture(rank: int, messages: Messages) -> Graph:
+        messages.begin(rank)
+        group = (rank % 2, 2 + rank % 2)
+        if rank < 2:
+            messages.send(Channel(rank, rank + 2, group), "shape")
+            order.append((rank, None))
+        else:
+            order.append((rank, messages.receive(Channel(rank - 2, rank, group))[1]))
+        return step()
+
+    found = in_turn(capture, 0, lambda rank, graph: (2,) if rank == 0 else (), last=[3])
+    assert order == [(0, None), (2, "shape"), (3, "shape")]
+    assert found.keys() == {0, 2, 3}
+
+
 def test_ranks_that_never_agree_are_an_error() -> None:
     runs = [0, 0]
 

@@ -13,6 +13,7 @@ import torch
 from tensortide.graph import Phase
 from tensortide.recorder import saved_in_memory
 from tensortide.recorder.cuda_mode import CudaFakeMode, pretended_gpu
+from tensortide.recorder.hand_updates import UNSEEN
 from tensortide.recorder.pretended import Gpu, _answers
 from tensortide.recorder.pretended_devices import Event, Stream
 from tensortide.recorder.script import ScriptOptions
@@ -33,6 +34,13 @@ SAVING = """
     time.sleep(0.01)
     torch.save(1, "later.pt")
     assert max(["later.pt", "best.pt"], key=os.path.getmtime) == "later.pt"
+    import glob
+    assert sorted(glob.glob("*.pt")) == sorted(os.path.basename(each) for each in glob.glob(os.getcwd() + "/*.pt"))
+    assert sorted(each.name for each in Path().glob("*.pt")) == ["best.pt", "later.pt", "previous.pt"]
+    assert all(each.stat().st_size > 0 for each in os.scandir() if each.name.endswith(".pt"))
+    assert {{"best.pt", "later.pt"}} < set(os.listdir("."))
+    assert os.access("best.pt", os.R_OK) and not os.access("other.pt", os.R_OK)
+    os.utime("best.pt"), os.chmod("best.pt", 0o600)
     np.save("a.npy", np.arange(3)), np.savez("a.npz", np.ones(1), b=np.zeros(2))
     assert np.load("a.npy").tolist() == [0, 1, 2] and sorted(np.load("a.npz")) == ["arr_0", "b"]
     Path("old").mkdir(), torch.save(1, "old/a.pt"), shutil.rmtree("old")
@@ -66,24 +74,69 @@ def test_a_file_that_was_not_written_holds_no_tensor() -> None:
     assert isinstance(loaded["w"], torch.nn.Parameter)
 
 
-@pytest.mark.parametrize(
-    "update",
-    [
-        "for p in model.parameters(): p.data.add_(p.grad, alpha=-0.1)",
-        "with torch.no_grad(): model.weight -= model.weight.grad",
-    ],
-)
-def test_a_step_without_an_optimizer_is_found_by_its_backward_passes(update: str, tmp_path: Path) -> None:
-    text = "import torch\nmodel = torch.nn.Linear(4, 1)\nfor i in range(5):\n    model.zero_grad()\n"
-    text += f"    model(torch.ones(2, 4)).sum().backward()\n    {update}\n    open('count', 'a').write('.')\n"
+UPDATES = {
+    "data": "    for p in model.parameters(): p.data.add_(p.grad, alpha=-0.1)",
+    "in place": "    with torch.no_grad(): model.weight -= model.weight.grad",
+    "other data": "    for p in model.parameters(): p.data = p.data - p.grad",
+    "foreach": "    with torch.no_grad(): torch._foreach_mul_([*model.parameters()], 0.9)",
+    "out": "    with torch.no_grad(): [torch.sub(p, p.grad, out=p) for p in model.parameters()]",
+}
+"""Statements of a loop that update parameters themselves."""
+
+
+def by_hand(
+    tmp_path: Path, passes: str, update: str, *, rounds: int = 5, options: ScriptOptions = FAKE
+) -> tuple[list[str], str]:
+    """The names of the ops of the second training step of a loop that runs ``passes`` and then an ``update``, and what
+    it assumed."""
+    text = f"import torch\nmodel = torch.nn.Linear(4, 1)\nfor i in range({rounds}):\n    model.zero_grad()\n"
+    text += f"{passes}\n{update}\n    open('count', 'a').write('.')\n"
     (tmp_path / "hand.py").write_text(text)
-    ran = forked(tmp_path, "hand.py", options=FAKE)
+    ran = forked(tmp_path, "hand.py", options=options)
     assert ran.graph is not None, str(ran.outcome)
-    names = [op.name for op in ran.graph]
-    assert names.count("aten.addmm.default") == 1
-    assert [name for name in names if name.startswith(("aten.add_", "aten.sub_"))]
     assert {op.phase for op in ran.graph} >= {Phase.FORWARD, Phase.BACKWARD}
-    assert (tmp_path / "count").read_text() == ".."
+    assert (tmp_path / "count").read_text() == "." * (2 if rounds < UNSEEN else UNSEEN + 2)
+    return [op.name for op in ran.graph], " ".join(ran.graph.meta.assumptions)
+
+
+@pytest.mark.parametrize("update", UPDATES)
+def test_a_step_without_an_optimizer_ends_with_its_update(update: str, tmp_path: Path) -> None:
+    """Gradients of three batches accumulate in it."""
+    passes = "    for _ in range(3):\n        model(torch.ones(2, 4)).sum().backward()"
+    names, said = by_hand(tmp_path, passes, UPDATES[update])
+    assert names.count("aten.addmm.default") == 3
+    assert "after a parameter has changed" in said
+
+
+def test_a_step_without_an_optimizer_is_found_on_a_pretended_gpu(tmp_path: Path) -> None:
+    passes = "    for _ in range(3):\n        model.cuda()(torch.ones(2, 4, device='cuda')).sum().backward()"
+    names, _ = by_hand(tmp_path, passes, UPDATES["data"], options=ScriptOptions(device="cuda"))
+    assert names.count("aten.addmm.default") == 3
+
+
+def test_a_step_that_asks_for_gradients_ends_with_its_update(tmp_path: Path) -> None:
+    passes = "    grads = torch.autograd.grad(model(torch.ones(2, 4)).sum(), [*model.parameters()])"
+    update = "    for p, g in zip(model.parameters(), grads): p.data.sub_(g)"
+    names, _ = by_hand(tmp_path, passes, update)
+    assert names.count("aten.addmm.default") == 1
+    assert names.count("aten.sub_.Tensor") == 2
+
+
+def test_updates_that_are_not_seen_end_a_step_after_many_passes(tmp_path: Path) -> None:
+    passes = "    model(torch.ones(2, 4)).sum().backward()"
+    names, said = by_hand(tmp_path, passes, "    pass", rounds=2 * UNSEEN)
+    assert names.count("aten.addmm.default") == 1
+    assert "after a backward pass" in said
+
+
+def test_updates_that_make_other_parameters_end_a_step(tmp_path: Path) -> None:
+    """A function of a module and parameters of the program's own."""
+    passes = "    own = own if i else {k: p.detach().requires_grad_() for k, p in model.named_parameters()}\n"
+    passes += "    loss = torch.func.functional_call(model, own, torch.ones(2, 4)).sum()"
+    update = "    grads = torch.autograd.grad(loss, [*own.values()])\n"
+    update += "    own = {k: (p - g).detach().requires_grad_() for (k, p), g in zip(own.items(), grads)}"
+    names, _ = by_hand(tmp_path, passes, update)
+    assert names.count("aten.addmm.default") == 1
 
 
 def test_states_of_generators_that_have_no_values_are_taken(tmp_path: Path) -> None:

@@ -195,6 +195,29 @@ def test_a_shell_script_removes_and_installs_nothing(line: str, here: Path) -> N
 
 
 @pytest.mark.parametrize(
+    "line",
+    [
+        "python train.py > log",
+        "A=1 python train.py --name 'a > b' >log 2>&1",
+        'nohup torchrun train.py &> "$PWD/log" &',
+        "(cd . && python train.py 2> log)",
+        'start() { python train.py "$@" | cat >/dev/null 2> log; }; python train.py >| log',
+        "exec > log 2>&1; python train.py",
+        "./inner.sh > log",
+    ],
+)
+def test_a_log_of_an_earlier_run_stays(line: str, here: Path) -> None:
+    (here / "log").write_text("earlier")
+    inner = here / "inner.sh"
+    inner.write_text("#!/bin/bash\npython train.py\n")
+    inner.chmod(0o755)
+    (here / "run.sh").write_text(f"echo x > config\npython -c 'print(7)' > value\n{line}\n")
+    assert found("bash run.sh").target == "train.py"
+    texts = [(here / name).read_text().strip() for name in ("log", "config", "value")]
+    assert texts == ["earlier", "x", "7"]
+
+
+@pytest.mark.parametrize(
     ("text", "ranks"),
     [
         ("timeout 1000 bash -c 'python train.py; touch after'", None),

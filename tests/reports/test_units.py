@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tensortide.errors import TensortideError
-from tensortide.units import format_bytes, format_count, format_ns, format_percent, parse_bytes
+from tensortide.units import format_bytes, format_count, format_ns, format_percent, parse_bytes, printed_bytes
 
 
 @pytest.mark.parametrize(
@@ -28,6 +28,13 @@ from tensortide.units import format_bytes, format_count, format_ns, format_perce
 )
 def test_bytes(count: int, text: str) -> None:
     assert format_bytes(count) == text
+
+
+@given(st.integers(0, 1 << 50))
+def test_the_bytes_that_are_printed_of_a_number_or_a_little_more_are_read_back(least: int) -> None:
+    found = printed_bytes(least)
+    assert least <= found <= least * 1.01 + 1
+    assert parse_bytes(format_bytes(found)) == found
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from msgspec import structs
 
-from tensortide.errors import CaptureError, ExitStatus
+from tensortide.errors import CaptureError, Doubtful, ExitStatus
 from tensortide.graph.model import Graph
 from tensortide.parallelism import Degrees, per_rank
-from tensortide.studies.job import job_from
+from tensortide.recorder.script import ScriptOptions
+from tensortide.studies import job
+from tensortide.studies.job import job_from, job_of
+from tensortide.targets.requests import CaptureRequest
 from tensortide.timelines import timeline
 from tensortide.timing.cards import of_bytes
 from tensortide.timing.collectives import Nodes, nodes_of
@@ -126,7 +131,6 @@ def test_a_job_fits_if_every_rank_does_and_a_size_has_no_time(stages: dict[int, 
             ("fit", "--all-stages", "--machine", "t4", "--machine", "l4", *LAUNCH),
             "--all-stages takes a single --machine",
         ),
-        (("fit", "--all-stages", "--strict", *LAUNCH), "--all-stages goes without --strict"),
         (("memory", "--all-stages", "--idle", *LAUNCH), "--all-stages goes without --idle"),
         (("memory", "--all-stages", "--allocator", "cpu", *LAUNCH), "--all-stages goes without --allocator"),
         (("report", "--all-stages", "--full", *LAUNCH), "--all-stages goes without --full"),
@@ -147,3 +151,27 @@ def test_what_is_no_launch_is_an_error_in_one_line(
     (tmp_path / "train.py").write_text("print(1)")
     monkeypatch.chdir(tmp_path)
     assert said in fails(capsys, *typed)
+
+
+@pytest.mark.parametrize(
+    ("change", "error"),
+    [({"untested": ("train.py:3 reads 1",)}, Doubtful), ({"decisive": ("train.py:3 reads 1",)}, Doubtful), ({}, None)],
+)
+def test_a_job_is_strict_about_what_its_steps_assume(
+    change: dict[str, tuple[str, ...]], error: type[Exception] | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[ScriptOptions] = []
+    graph = structs.replace(stored("mlp"), meta=structs.replace(stored("mlp").meta, **change))
+
+    @contextlib.contextmanager
+    def ranks(script: object, options: ScriptOptions, **_: object) -> Iterator[object]:
+        asked.append(options)
+        yield lambda rank, messages: graph
+
+    (tmp_path / "train.py").write_text("")
+    monkeypatch.setattr(job, "script_ranks", ranks)
+    target, capture = f"-- torchrun --nproc_per_node 2 {tmp_path / 'train.py'}", CaptureRequest(all_stages=True)
+    assert job_of(target, capture).ranks == 2
+    with pytest.raises(error) if error is not None else contextlib.nullcontext():
+        job_of(target, capture, strict=True)
+    assert [options.compare for options in asked] == [False, True]

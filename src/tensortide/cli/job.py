@@ -12,6 +12,7 @@ from tensortide.timing.collectives.nodes import OF_CATALOGUE, LinkRates
 
 _TAKEN = frozenset({"target", "capture", "links", "memory"})
 """Fields of a verb's request, and requests in it, whose options a job has, too."""
+_STRICT = "--strict"
 _FILES = {"html", "csv", "markdown"}
 """Files of tables, which a job has, too."""
 
@@ -29,12 +30,14 @@ def show_job(
 
     Raises RequestError for options of the verb that say nothing of a job.
     """
-    unused = [one.name for one in asked.given() if _TAKEN.isdisjoint(one.path)]
+    given = [one for one in asked.given() if _TAKEN.isdisjoint(one.path)]
+    strict = any(one.name == _STRICT for one in given)
+    unused = [one.name for one in given if one.name != _STRICT]
     unused += [one.name for one in files.given() if one.field.name not in _FILES]
     if unused:
         raise RequestError(f"--all-stages goes without {', '.join(unused)}: leave it out, or ask about one --rank")
     with progress(out.quiet) as say:
-        found = job_of(asked.get("target"), capture, rates, memory, say)
+        found = job_of(asked.get("target"), capture, rates, memory, say, strict=strict)
     made = found.document()
     show(made, out, wrote=files.write(made, table="ranks"))
     return found.status

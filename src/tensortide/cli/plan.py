@@ -110,7 +110,9 @@ def _follow(asked: PlanRequest, found: Planned, graph: Graph) -> Iterator[str]:
         if is_more
         else ""
     )
-    yield (follow if asked.plan else f"add --plan {plan_file} to write the plan, then {follow}") + why
+    if asked.plan is None:
+        yield command("plan", asked.target, *typed(asked, "target"), "--plan", plan_file)
+    yield follow + why
 
 
 @plan.command

@@ -203,7 +203,8 @@ class Meta(msgspec.Struct, frozen=True):
     ``graphs``: these are those of so many graphs that ``torch.compile`` makes of it, and what is eager between them.
     Ops or sizes depend on the ``assumptions`` that are ``decisive``, and perhaps on those that are ``untested``.
     ``groups``: the ranks of process groups, by name, of a step of one of several processes; the first is of all.
-    ``guessed_trips``: by the name of a loop that was written out, how often, where nobody knows how often it runs."""
+    ``guessed_trips``: by the name of a loop that was written out, how often, where nobody knows how often it runs.
+    ``allocator``: PyTorch's on a GPU, as the program has set it (``memory.ALLOCATORS``)."""
 
     workload: str = ""
     hyperparameters: dict[str, str | int | float | bool | None] = {}
@@ -219,6 +220,7 @@ class Meta(msgspec.Struct, frozen=True):
     untested: tuple[str, ...] = ()
     groups: dict[str, tuple[int, ...]] = {}
     guessed_trips: dict[str, int] = {}
+    allocator: str = "cuda"
 
     @property
     def is_program(self) -> bool:

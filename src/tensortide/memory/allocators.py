@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import partial
@@ -51,6 +52,8 @@ class Allocator:
     counters: tuple[str, str] = ("", "")
 
 
+COUNTERS = ("torch.cuda.max_memory_allocated", "torch.cuda.max_memory_reserved")
+EXPANDABLE = "cuda_expandable"
 ALLOCATORS: dict[str, Allocator] = {
     "exact": Allocator(title="Bytes as requested", rounding=EXACT, pool=partial(Rounded, EXACT)),
     "cpu": Allocator(title="CPU allocator", rounding=CPU, pool=partial(Rounded, CPU), caveat="alignment comes on top"),
@@ -59,11 +62,29 @@ ALLOCATORS: dict[str, Allocator] = {
         rounding=CUDA_CACHING,
         pool=CachingAllocator,
         caveat="replayed, with a pool for each stream; the context comes on top",
-        counters=("torch.cuda.max_memory_allocated", "torch.cuda.max_memory_reserved"),
+        counters=COUNTERS,
+    ),
+    EXPANDABLE: Allocator(
+        title="CUDA caching allocator, expandable segments",
+        rounding=CUDA_CACHING,
+        pool=partial(CachingAllocator, expandable=True),
+        caveat="replayed, with a segment for each stream; the context comes on top",
+        counters=COUNTERS,
     ),
     "pages": Allocator(title="Pages of 4 KiB", rounding=PAGES_4K, pool=partial(Rounded, PAGES_4K)),
 }
 """The allocators by name."""
+_MODELLED = ("expandable_segments",)
+_DEFAULTS = (("backend", "native"),)
+
+
+def allocator_of(settings: str) -> tuple[str, str]:
+    """The name of PyTorch's allocator for a GPU with these ``settings`` (the text of ``PYTORCH_ALLOC_CONF``), and those
+    of them that are not modelled."""
+    pairs = [pair.partition(":")[::2] for pair in re.split(r",(?![^\[]*\])", "".join(settings.split())) if pair]
+    others = [f"{key}:{value}" for key, value in pairs if key not in _MODELLED and (key, value) not in _DEFAULTS]
+    expandable = dict(pairs).get("expandable_segments") == "True"
+    return EXPANDABLE if expandable else "cuda", ",".join(others)
 
 
 def allocator(name: str) -> Allocator:
@@ -95,13 +116,15 @@ STEPS = 3
 """Steps that are replayed: the first, in which the optimizer makes its state, and more until the pool has settled."""
 
 
-def reserve(graph: Graph, name: str = "cuda", *, lifetimes: Rule = "eager", device: str | None = None) -> Reservation:
+def reserve(graph: Graph, name: str = "", *, lifetimes: Rule = "eager", device: str | None = None) -> Reservation:
     """Replay the allocations of ``graph`` on a fresh allocator, as training would: what exists before the step, a first
     step whose optimizer makes its state, then the recorded step again; the counters are those of the last time.
 
+    Without a ``name`` the allocator is CUDA's, as the program has set it.
     ``lifetimes`` and ``device`` as for ``timeline``. Raises GraphError if there is no such allocator or device.
     """
-    replay = _Replay(graph, allocator(name).pool(), lifetimes_of(graph, lifetimes), graph.index.device(device))
+    row = allocator(name or graph.meta.allocator)
+    replay = _Replay(graph, row.pool(), lifetimes_of(graph, lifetimes), graph.index.device(device))
     replay.step(first=True)
     for _ in range(STEPS - 2):
         replay.step()

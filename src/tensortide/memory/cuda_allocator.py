@@ -1,6 +1,6 @@
 """PyTorch's caching allocator on CUDA: pools, segments and the blocks they are split into.
 
-The rules are those of ``c10/cuda/CUDACachingAllocator`` with its default settings:
+The rules are those of ``c10/cuda/CUDACachingAllocator`` with its default settings, or with expandable segments:
 
 - A request is rounded up to 512 bytes. Up to 1 MiB it is served by the *small* pool of its stream, else by the *large*
   one. What one stream has freed no other can have.
@@ -9,9 +9,12 @@ The rules are those of ``c10/cuda/CUDACachingAllocator`` with its default settin
 - Without such a block, a segment is reserved: 2 MiB for the small pool, 20 MiB for requests below 10 MiB, else the
   request rounded up to 2 MiB.
 - A freed block merges with its free neighbours in the segment. Segments are never given back.
+- *Expandable segments* (``expandable_segments:True``): each pool is one segment, which grows at its end by as many
+  times 2 MiB (small pool) or 20 MiB (large pool) as are missing there. What is free at the end is taken only if no
+  other block is large enough, and a block of any pool is split wherever 512 bytes are left.
 
-Not modelled: blocks that wait for other streams that have used them (``record_stream``), expandable segments, and
-returning segments when the device is full.
+Not modelled: blocks that wait for other streams that have used them (``record_stream``), settings that limit splitting
+or round sizes, and returning segments when the device is full.
 """
 
 from __future__ import annotations
@@ -54,10 +57,13 @@ class _Block:
 class CachingAllocator:
     """The allocator's state: ``reserved`` bytes in segments, ``allocated`` bytes of them in blocks handed out."""
 
-    def __init__(self) -> None:
+    def __init__(self, *, expandable: bool = False) -> None:
+        self.expandable = expandable
         self.reserved = 0
         self.allocated = 0
         self._free: defaultdict[_Pool, list[tuple[int, int, _Block]]] = defaultdict(list)
+        self._ends: dict[_Pool, _Block] = {}
+        """The last block of each pool, where segments are expandable."""
 
     def malloc(self, nbytes: int, stream: int = 0) -> _Block | None:
         """Take a block for ``nbytes`` bytes on ``stream``; an empty request takes none."""
@@ -67,7 +73,12 @@ class CachingAllocator:
         pool = _Pool(size <= SMALL_REQUEST, stream)
         free = self._free[pool]
         at = bisect.bisect_left(free, (size, -1))
-        block = free.pop(at)[2] if at < len(free) else self._segment(size, pool)
+        if self.expandable and at + 1 < len(free) and free[at][2].after is None:
+            at += 1
+        if at < len(free):
+            block = free.pop(at)[2]
+        else:
+            block = self._grown(size, pool) if self.expandable else self._segment(size, pool)
         self._split(block, size)
         block.free = False
         self.allocated += block.size
@@ -91,23 +102,42 @@ class CachingAllocator:
         self.reserved += length
         return _Block(self.reserved - length, length, pool, None, None)
 
+    def _grown(self, size: int, pool: _Pool) -> _Block:
+        """The end of a pool's segment, grown until it has ``size`` bytes to take."""
+        end = self._ends.get(pool)
+        there = end.size if end is not None and end.free else 0
+        step = SMALL_SEGMENT if pool.small else LARGE_SEGMENT
+        length = -(-(size - there) // step) * step
+        self.reserved += length
+        block = _Block(0 if end is None else end.address + end.size, length, pool, end, None)
+        self._ends[pool] = block
+        if end is None:
+            return block
+        self._link(end, block)
+        return self._join(self._taken(end), block) if there else block
+
     def _split(self, block: _Block, size: int) -> None:
         rest = block.size - size
-        if rest < CUDA_CACHING.block or (not block.pool.small and rest <= SMALL_REQUEST):
+        if rest < CUDA_CACHING.block or (not block.pool.small and not self.expandable and rest <= SMALL_REQUEST):
             return
-        tail = _Block(block.address + size, rest, block.pool, block, block.after)
-        if tail.after is not None:
-            tail.after.before = tail
-        block.after, block.size = tail, size
+        tail = _Block(block.address + size, rest, block.pool, block, None)
+        self._link(tail, block.after)
+        self._link(block, tail)
+        block.size = size
         self._offer(tail)
 
-    @staticmethod
-    def _join(block: _Block, after: _Block) -> _Block:
+    def _join(self, block: _Block, after: _Block) -> _Block:
         block.size += after.size
-        block.after = after.after
-        if block.after is not None:
-            block.after.before = block
+        self._link(block, after.after)
         return block
+
+    def _link(self, block: _Block, after: _Block | None) -> None:
+        """Let ``after`` follow ``block``, which is the last of its segment without."""
+        block.after = after
+        if after is None:
+            self._ends[block.pool] = block
+        else:
+            after.before = block
 
     def _offer(self, block: _Block) -> None:
         block.free = True

@@ -185,6 +185,12 @@ def _dropout(op: OpView) -> int:
     return 0 if op.arguments.get("train") is False else op.inputs[0].nbytes
 
 
+def _promoted(op: OpView) -> int:
+    """Operands in the dtype of the result, where theirs is another one."""
+    result = op.outputs[0]
+    return sum(x.numel * result.itemsize for x in op.inputs if x.dtype != result.dtype and x.shape)
+
+
 WORKSPACE_RULES: dict[str, Rule] = {
     "aten.convolution.default": onednn.convolution,
     "aten.convolution_backward.default": onednn.convolution_backward,
@@ -202,5 +208,6 @@ WORKSPACE_RULES: dict[str, Rule] = {
     "aten.native_dropout.default": _dropout,
     "aten.native_dropout_backward.default": _dropout,
     "aten.smooth_l1_loss.default": _elementwise_loss,
+    **{f"aten.{name}.Tensor": _promoted for name in ("add", "sub", "mul", "div")},
 }
 """Bytes beside inputs and outputs, by op."""

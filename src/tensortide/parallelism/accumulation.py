@@ -6,7 +6,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from tensortide.graph.model import Graph, Phase, Role
+from tensortide.graph.model import Graph
+from tensortide.parallelism.gradients import gradients
 from tensortide.timelines import timeline
 
 if TYPE_CHECKING:
@@ -36,12 +37,4 @@ def resident_bytes(graph: Graph, micro_batches: int = 1) -> NDArray[np.int64]:
 
 def _completed(graph: Graph) -> dict[int, int]:
     """The storages of gradients that the backward pass allocates, each with the op of that pass that last writes it."""
-    named = {graph.tensors[each.tensor].storage for each in graph.named if each.role is Role.GRADIENT}
-    found: dict[int, int] = {}
-    for index, op in enumerate(graph.ops):
-        if op.phase is not Phase.BACKWARD:
-            continue
-        for storage in (*graph.index.allocated[index], *graph.index.writes[index]):
-            if storage in named and graph.storages[storage].birth is not None:
-                found[storage] = index
-    return found
+    return {each.storage: each.ready for each in gradients(graph) if graph.storages[each.storage].birth is not None}

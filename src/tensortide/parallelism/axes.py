@@ -149,11 +149,7 @@ class Axes:
 
     def needs(self, axis: Axis) -> dict[int, str]:
         """The ops that a finest axis cannot be divided or is needed whole for, each with its first reason."""
-        found: dict[int, str] = {}
-        for note in (*self._cut, *self._whole):
-            if note.op not in found and axis in self.leaves([note.axis]):
-                found[note.op] = note.why
-        return found
+        return self.all_needs.get(axis, {})
 
     @property
     def all_needs(self) -> dict[Axis, dict[int, str]]:

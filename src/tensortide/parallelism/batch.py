@@ -15,10 +15,6 @@ from tensortide.parallelism.own_samples import by_part, remarks_of
 from tensortide.parallelism.propagate import Division, Seed
 from tensortide.parallelism.recorded_sizes import RecordedSizes
 
-_OF_SUM = (
-    "The loss is a sum over the batch, not a mean: gradients averaged over {0} parts are 1/{0} of the whole step's."
-)
-
 
 class Batch(NamedTuple):
     """A dimension of an input, its number in the Graph."""
@@ -82,11 +78,11 @@ def batch_part(analysis: Analysis, parts: int, batch: Batch) -> RankStep:
     Division(analysis, counted, parts, GROUP).require(
         "elements that values of the batch select cannot be divided", lambda _, index: by_part(graph, index)
     )
+    own = remarks_of(analysis, frozenset(chosen), frozenset(chosen | counted), parts)
     chosen |= counted
-    own = remarks_of(analysis, frozenset(chosen), parts)
     sizes = RecordedSizes(analysis, chosen, parts)
     seed = Seed(Division(analysis, frozenset(chosen), parts, GROUP), 0, means=True, adapt=sizes.adapt)
-    remarks = (*((_OF_SUM.format(parts),) if sizes.loss_is_sum else ()), *own)
+    remarks = (*sizes.remarks("the batch"), *own)
     return RankStep(seed.graph(), (seed.division,), size, size // parts, remarks=remarks)
 
 

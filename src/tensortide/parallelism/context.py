@@ -12,8 +12,9 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 
+import tensortide.parallelism.masks  # noqa: F401  (the form "gather")
 from tensortide.errors import DegreesError
-from tensortide.graph.model import TENSOR, Graph, Op, Phase, Role
+from tensortide.graph.model import Graph, Op, Phase, Role
 from tensortide.parallelism.analysis import Analysis, analyzed
 from tensortide.parallelism.axes import Axis
 from tensortide.parallelism.batch import batch_asked, sequence_of
@@ -21,20 +22,19 @@ from tensortide.parallelism.constant_ops import constants, given_tensors
 from tensortide.parallelism.degrees import KeysBy
 from tensortide.parallelism.divided_step import Asked, RankStep
 from tensortide.parallelism.draft import Draft, replace
-from tensortide.parallelism.exchange import Exchange, along, stand_in
+from tensortide.parallelism.exchange import noted, stand_in
 from tensortide.parallelism.keys import ATTENTION, Keys
-from tensortide.parallelism.masks import CausalMasks
 from tensortide.parallelism.own_samples import PLACED, by_part
 from tensortide.parallelism.partials import all_reduce
 from tensortide.parallelism.propagate import Division, Seed
-from tensortide.parallelism.ring_attention import RingAttention
-from tensortide.parallelism.sites import base_name, located
+from tensortide.parallelism.recorded_sizes import RecordedSizes
+from tensortide.parallelism.ring_attention import check_ring
+from tensortide.parallelism.sites import base_name, holes_of, located
 
 GROUP = "context"
 """Name of the process group of context parallelism."""
 _CACHE = "cache_utils.py"
 """File of ``transformers`` that keeps keys and values of earlier tokens."""
-_OPERANDS = ("query", "key", "value")
 
 
 def divide(step: RankStep, asked: Asked) -> RankStep | None:
@@ -56,25 +56,21 @@ def context_parallel(graph: Graph, ranks: int, rank: int, dimension: int = 1, ke
     whole = sequence.with_stand_ins()
     analysis = analyzed(whole)
     axis = sequence.checked(whole, analysis)
-    kernels: list[CausalMasks | RingAttention] = []
-
-    def exchange(draft: Draft, kind: str, number: int, op: Op) -> list[Op]:
-        if keys == "zigzag":
-            return Exchange(draft, op, GROUP, ranks).mirrored(number, rank)  # nothing is gathered
-        return along(draft, GROUP, ranks, rank, kind, number, op)
+    chosen = frozenset({axis} | analysis.axes.followers({axis}))
+    sizes = RecordedSizes(analysis, chosen, ranks)
 
     def adapt(draft: Draft, index: int, op: Op) -> None:
         name = base_name(draft.calls[op.call].op)
         if name.startswith(ATTENTION):
-            in_ring = RingAttention(draft, GROUP, ranks, rank, keys == "zigzag")
-            kernels[:] = kernels or [CausalMasks(draft, ranks, rank) if keys == "gather" else in_ring]
-            kernels[0].apply(index, op)
+            if keys != "gather":
+                check_ring(draft, index, op, ranks, zigzag=keys == "zigzag")
+            draft.replaced[index] = [noted(draft, op, keys, GROUP, ranks, rank)]
         if name == "nll_loss_forward" and axis in analysis.all_leaves(whole.ops[index].inputs[1]):
             draft.insert(index + 1, *all_reduce(draft, op.outputs[1], "avg", GROUP, op))
+        sizes.adapt(draft, index, op)
 
-    chosen = frozenset({axis} | analysis.axes.followers({axis}))
-    seed = Seed(Division(analysis, chosen, ranks, GROUP), rank, means=True, exchange=exchange, adapt=adapt)
-    return RankStep(seed.graph(), (seed.division,))
+    seed = Seed(Division(analysis, chosen, ranks, GROUP), rank, means=True, adapt=adapt)
+    return RankStep(seed.graph(), (seed.division,), remarks=sizes.remarks("sequences"))
 
 
 @dataclass(slots=True)
@@ -175,6 +171,7 @@ class _Sequence:
         given |= {storage for index in whole for storage in graph.index.writes[index]}
         whole |= {i for i, op in enumerate(graph.ops) if op.outputs and given.issuperset(owner[t] for t in op.outputs)}
         parts: dict[tuple[int, int], int] = {}
+        kind = "mirrored_along" if self.keys_by == "zigzag" else "part_along"
         for index, op in enumerate(graph.ops):
             if index in whole:
                 continue
@@ -184,7 +181,7 @@ class _Sequence:
                 if dim is not None:
                     if (tensor, dim) not in parts:
                         made = parts[tensor, dim] = draft.fresh(tensor, graph.tensors[tensor].shape)
-                        draft.insert(index, stand_in(draft, "part_along", [tensor], [made], dim, op))
+                        draft.insert(index, stand_in(draft, kind, [tensor], [made], dim, op))
                         if tensor == self.witness:
                             self.witness = made
                     inputs[slot] = parts[tensor, dim]
@@ -211,14 +208,14 @@ class _Sequence:
 
     def _gathering(self, draft: Draft, index: int, op: Op) -> list[Op]:
         """Attention over gathered keys and values, whose gradients are scattered."""
-        places = dict(zip(_holes(self.graph, op), op.inputs, strict=True))
-        query, key, value = (places[name] for name in _OPERANDS)
+        names = holes_of(self.graph.calls[op.call])
+        query, key, value = (op.inputs[names.index(name)] for name in ("query", "key", "value"))
         if not self._carries(key) and not self._carries(value):
             return [op]
         if not self._carries(query):
             where = located(self.graph, index)
             raise DegreesError(f"context={self.ranks}: {where} reads keys of the sequence with queries of another one")
-        keys = {slot: 2 for slot, name in enumerate(_holes(self.graph, op)) if name in ("key", "value")}
+        keys = {slot: 2 for slot, name in enumerate(names) if name in ("key", "value")}
         backward = base_name(self.graph.calls[op.call].op).endswith("backward")
         return _around(draft, op, keys, dict.fromkeys(op.outputs[1:3] if backward else (), 2))
 
@@ -283,7 +280,8 @@ def _of_own_tokens(graph: Graph, index: int, free: Collection[int]) -> bool:
     op = graph.ops[index]
     if index < 0 or not by_part(graph, index) or "batch_norm" in graph.calls[op.call].op:
         return False
-    indices = [t for name, t in zip(_holes(graph, op), op.inputs, strict=True) if name in ("index", "indices")]
+    named = zip(holes_of(graph.calls[op.call]), op.inputs, strict=True)
+    indices = [tensor for name, tensor in named if name in ("index", "indices")]
     return given_tensors(graph, free).isdisjoint(indices)
 
 
@@ -296,12 +294,3 @@ def _counts_tokens(graph: Graph, index: int, free: Collection[int]) -> bool:
         base_name(graph.calls[graph.ops[i].call].op).startswith(PLACED) and _of_own_tokens(graph, i, free)
         for i in readers
     )
-
-
-def _holes(graph: Graph, op: Op) -> list[str]:
-    """The name of the argument of every tensor that an op reads."""
-    found: list[str] = []
-    for name, value in graph.calls[op.call].arguments:
-        count = value.count(TENSOR) if isinstance(value, tuple) else int(value is TENSOR)
-        found += [name] * count
-    return found

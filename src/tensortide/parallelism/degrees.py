@@ -33,7 +33,7 @@ class MeshAxis(NamedTuple):
 
 AXES = (
     MeshAxis("data", "d", ".batch"),
-    MeshAxis("tensor", "t", ".tensor_graph", "tensor-parallel collectives, exposed"),
+    MeshAxis("tensor", "t", ".tensor", "tensor-parallel collectives, exposed"),
     MeshAxis("pipeline", "p"),
     MeshAxis("context", "c", ".context", "exchange of keys and values, exposed"),
     MeshAxis("expert", "x", ".experts", "exchange of tokens with experts", has_ranks=False),
@@ -136,42 +136,39 @@ class Degrees(ParallelDegrees, frozen=True, kw_only=True):
     def _names(self) -> list[str]:
         return [axis.name for axis in self.axes]
 
+    def in_order(self) -> list[MeshAxis]:
+        """The axes in the order in which they divide a step: that of tensor ranks last if it has parts of sequences,
+        which are parts of those that context ranks have, around what goes to experts."""
+        return sorted(self.axes, key=lambda axis: self.sequence > 0 and axis.name == "tensor")
+
     def groups(self, rank: int) -> dict[str, tuple[int, ...]]:
         """The ranks of every process group of ``rank``: tensor ranks are neighbours, then those of further axes, then
         context and data ranks, among which experts are spread, then stages."""
         return {name: tuple(ranks) for name, ranks in self._groups(rank).items()}
 
     def _groups(self, rank: int) -> dict[str, range]:
-        """The groups of ``rank``, each as evenly spaced ranks."""
-        t, inner = self.model_ranks(), self.stage_ranks()
-        within = rank % inner
-        replica, model = divmod(within, t)
-        first, tensor = rank - within + model, model % self.tensor
-        context, expert = (replica // size * size for size in (self.context, self.expert))
-        found = {
-            "world": range(self.devices),
-            "tensor": range(rank - tensor, rank - tensor + self.tensor),
-            "context": range(first + context * t, first + (context + self.context) * t, t),
-            "data": range(first, first + inner, t),
-            "expert": range(first + expert * t, first + (expert + self.expert) * t, t),
-            "expert_data": range(first + replica % self.expert * t, first + inner, self.expert * t),
-            "pipeline": range(within, self.devices, inner),
+        """The groups of ``rank``, each as evenly spaced ranks: the distance between neighbours, and their number."""
+        t, kv, zero = self.model_ranks(), self.kv_group, self.zero_group
+        spaced = {
+            "tensor": (1, self.tensor),
+            "context": (t, self.context),
+            "data": (t, self.replicas),
+            "expert": (t, self.expert),
+            "expert_data": (t * self.expert, self.replicas // self.expert),
+            "pipeline": (self.stage_ranks(), self.pipeline),
         }
         apart = self.tensor
         for name, size in self.further:
-            begin = rank - model // apart % size * apart
-            found[name] = range(begin, begin + size * apart, apart)
+            spaced[name] = apart, size
             apart *= size
-        if self.kv_group:
-            neighbours = rank - tensor % self.kv_group
-            found["tensor_within"] = range(neighbours, neighbours + self.kv_group)
-            found["tensor_across"] = range(
-                rank - tensor + tensor % self.kv_group, rank - tensor + self.tensor, self.kv_group
-            )
-        if self.zero_group:
-            shards = replica // self.zero_group * self.zero_group
-            found["zero"] = range(first + shards * t, first + (shards + self.zero_group) * t, t)
-            found["zero_data"] = range(first + replica % self.zero_group * t, first + inner, self.zero_group * t)
+        if kv:
+            spaced |= {"tensor_within": (1, kv), "tensor_across": (kv, self.tensor // kv)}
+        if zero:
+            spaced |= {"zero": (t, zero), "zero_data": (t * zero, self.replicas // zero)}
+        found = {"world": range(self.devices)}
+        for name, (step, size) in spaced.items():
+            first = rank - rank // step % size * step
+            found[name] = range(first, first + size * step, step)
         return found
 
     def across(self, rank: int, stages: Sequence[int]) -> tuple[int, ...]:
@@ -203,13 +200,6 @@ def check_supported(degrees: Degrees) -> None:
     wrong = [*nothing_to_shard(degrees)]
     if degrees.keys != "gather" and degrees.context == 1:
         wrong.append(f"keys by {degrees.keys}: context is 1")
-    if degrees.sequence and degrees.tensor > 1 and degrees.context > 1:
-        wrong.append("sequence parallelism of a captured step goes without context ranks, which divide it already")
-    if degrees.sequence and degrees.tensor > 1 and degrees.expert > 1:
-        wrong.append(
-            "sequence parallelism of a captured step goes without expert ranks: parts of sequences are exchanged among "
-            "the ops of experts"
-        )
     wrong += uneven_heads(degrees)
     if degrees.kv_group and degrees.sequence:
         wrong.append("kv-group: sequence parallelism of a captured step goes without sub-groups of tensor ranks")

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tensortide.errors import DegreesError
-from tensortide.graph.model import Const, Graph, Op, Phase, Role
+from tensortide.graph.model import Graph, Op, Phase, Role
 from tensortide.graph.module_paths import named_after
 from tensortide.parallelism.draft import Draft, replace
 from tensortide.parallelism.listed import cut_down, positions_of
@@ -111,13 +111,8 @@ class Tail:
 
     def _nothing(self, part: Op) -> Op:
         """The op that makes zeros in the place of a norm over nothing."""
-        out = self.draft.tensors[part.outputs[0]]
-        given: dict[str, object] = {
-            "size": out.shape,
-            "dtype": Const("dtype", out.dtype),
-            "device": Const("device", self.draft.storages[out.storage].device),
-        }
-        return self.draft.op("aten.zeros.default", given, part.outputs, like=part, positional=1)
+        size = self.draft.tensors[part.outputs[0]].shape
+        return self.draft.factory("zeros.default", part.outputs[0], {"size": size}, like=part)
 
     def _combined(self, op: Op, part: Op) -> list[Op]:
         """The all-reduce after a norm over what every stage has joined of its own."""

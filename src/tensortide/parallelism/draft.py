@@ -90,11 +90,14 @@ class Draft:
         outputs: Sequence[int] = (),
         *,
         like: Op,
-        mutated: Sequence[str] = (),
+        mutated: Sequence[str] | None = None,
         positional: int | None = None,
         tags: Sequence[str] = (),
     ) -> Op:
-        """A new op in the place of ``like``. Tensors among the arguments are ``Hole``; ``mutated`` names arguments."""
+        """A new op in the place of ``like``. Tensors among the arguments are ``Hole``; ``mutated`` names those that it
+        writes: ``self`` of an op whose name ends with an underscore, unless given."""
+        if mutated is None:
+            mutated = ("self",) if name.split(".")[1].endswith("_") else ()
         holes: list[int] = []
         values, written = list[tuple[str, Value]](), list[int]()
         for key, value in arguments.items():
@@ -123,11 +126,30 @@ class Draft:
         given |= {"reduce_op": Const("opaque", how)} if how else {}
         return self.op(f"c10d.{name}.default", given | others, like=like, mutated=writes_of(f"c10d::{name}"))
 
+    def factory(self, name: str, out: int, given: Mapping[str, object], *, like: Op, **others: object) -> Op:
+        """The op ``aten.NAME`` that makes ``out``, of its dtype and device, from the positional arguments ``given``."""
+        view = self.tensors[out]
+        device = self.storages[view.storage].device
+        placed = {"dtype": Const("dtype", view.dtype), "device": Const("device", device)}
+        return self.op(f"aten.{name}", {**given, **placed, **others}, [out], like=like, positional=len(given))
+
     def as_strided(self, source: int, view: int, *, like: Op) -> Op:
         """The op that sees the storage of ``source`` as the tensor ``view`` of it, in the place of ``like``."""
         to = self.tensors[view]
         given = {"self": Hole(source), "size": to.shape, "stride": to.strides, "storage_offset": to.offset}
         return self.op("aten.as_strided.default", given, [view], like=like, tags=["view"])
+
+    def moved(self, op: Op, homes: Mapping[int, tuple[int, int]]) -> Op:
+        """``op`` with what lies in the storages ``homes`` in others, each with what is added to its offset."""
+
+        def home(tensor: int) -> int:
+            view = self.tensors[tensor]
+            if view.storage not in homes:
+                return tensor
+            storage, offset = homes[view.storage]
+            return self.tensor(replace(view, storage=storage, offset=view.offset + offset))
+
+        return replace(op, inputs=tuple(map(home, op.inputs)), outputs=tuple(map(home, op.outputs)))
 
     def insert(self, index: int, *ops: Op) -> None:
         """Insert ``ops`` before the op at ``index`` of the original, after others inserted there."""
@@ -184,16 +206,28 @@ def _emptied(value: object, holes: list[int]) -> Value:
 def allocation(draft: Draft, tensor: int, like: Op) -> Op:
     """The op that allocates a new tensor without contents, with its strides."""
     view = draft.tensors[tensor]
-    dense = view.strides == contiguous(view.shape)
-    arguments: dict[str, object] = {
-        "size": view.shape,
-        **({} if dense else {"stride": view.strides}),
-        "dtype": Const("dtype", view.dtype),
-        "device": Const("device", draft.storages[view.storage].device),
-        "pin_memory": False,
-    }
-    name = "aten.empty.memory_format" if dense else "aten.empty_strided.default"
-    return draft.op(name, arguments, [tensor], like=like, positional=1 if dense else 2)
+    if view.strides == contiguous(view.shape):
+        return draft.factory("empty.memory_format", tensor, {"size": view.shape}, like=like, pin_memory=False)
+    given = {"size": view.shape, "stride": view.strides}
+    return draft.factory("empty_strided.default", tensor, given, like=like, pin_memory=False)
+
+
+@dataclass(slots=True)
+class Builder:
+    """Builds ops in the place of ``like``."""
+
+    draft: Draft
+    like: Op
+
+    def make(self, name: str, arguments: Mapping[str, object], out: int, **options: Any) -> Op:
+        """An op ``aten.NAME`` with one output."""
+        return self.draft.op(f"aten.{name}", arguments, [out], like=self.like, **options)
+
+    def column(self, tensor: int) -> tuple[Op, int]:
+        """The op that views ``tensor`` with a last dimension of 1."""
+        view = self.draft.tensors[tensor]
+        made = self.draft.tensor(Tensor(view.storage, view.dtype, (*view.shape, 1), (*view.strides, 1), view.offset))
+        return self.make("unsqueeze.default", {"self": Hole(tensor), "dim": -1}, made, tags=["view"]), made
 
 
 def compacted(graph: Graph, kept: Collection[int] | None = None) -> Graph:

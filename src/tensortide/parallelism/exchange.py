@@ -1,40 +1,49 @@
 """Ops that stand, in the Graph of the whole step, where ranks will exchange parts of a tensor, and what they become.
 
-A stand-in ties all axes of its operands but the exchanged ones, so that both sides of it are divided each in its own
-way. Its local form is inserted by ``replaced``: copies into and out of the order in memory that a collective needs, and
-the collective.
+A stand-in ties all axes of its operands but the exchanged ones (``rules/exchanged.py``), so that both sides of it are
+divided each in its own way. It stays while further axes of the mesh divide the step. At last each gives way to what the
+rank executes in its place, a row of ``FORMS``: copies into and out of the order in memory that a collective needs, and
+the collective. So does a kernel of attention over keys of all ranks.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
-from tensortide.graph.model import Const, Op, Tensor
-from tensortide.parallelism.draft import Draft, Hole, allocation, contiguous, replace
+from tensortide.errors import TensortideError
+from tensortide.graph.model import Const, Graph, Op, Tensor, Value
+from tensortide.parallelism.draft import Builder, Draft, Hole, allocation, compacted, contiguous, replace
+from tensortide.parallelism.sites import base_name
 
 PREFIX = "exchange."
+AMONG = "among"
+"""Last argument of an op that gives way to a form: its kind, its group, how many ranks it has, and which this is."""
 
 
-def stand_in(draft: Draft, kind: str, inputs: Sequence[int], outputs: Sequence[int], number: int, like: Op) -> Op:
-    """The op ``exchange.KIND`` from ``inputs`` to ``outputs`` along dimension ``number``, or of so many rows."""
-    arguments = {"inputs": tuple(map(Hole, inputs)), "number": number}
+def stand_in(
+    draft: Draft, kind: str, inputs: Sequence[int], outputs: Sequence[int], number: int, like: Op, **others: Value
+) -> Op:
+    """The op ``exchange.KIND`` from ``inputs`` to ``outputs`` along dimension ``number``, or of so many rows; its form
+    takes ``others`` as well."""
+    arguments = {"inputs": tuple(map(Hole, inputs)), "number": number, **others}
     return draft.op(f"{PREFIX}{kind}.default", arguments, outputs, like=like)
 
 
 @dataclass(slots=True)
-class Exchange:
-    """Builds the ops in the place of stand-in ``like`` among ``ranks`` of ``group``."""
+class Exchange(Builder):
+    """Builds the ops in the place of ``like`` for ``rank`` among ``ranks`` of ``group``. ``common`` are numbers that
+    all exchanges of a step share."""
 
-    draft: Draft
-    like: Op
     group: str
     ranks: int
+    rank: int
+    common: dict[Hashable, int]
 
-    def make(self, name: str, arguments: Mapping[str, object], out: int, **options: Any) -> Op:
-        """An op ``aten.name`` with one output."""
-        return self.draft.op(f"aten.{name}", arguments, [out], like=self.like, **options)
+    def given(self, name: str) -> Any:
+        """An argument of the stand-in."""
+        return dict(self.draft.calls[self.like.call].arguments)[name]
 
     def collective(self, name: str, outputs: Sequence[int], inputs: Sequence[int], how: str = "") -> Op:
         """A collective over lists, one item for each tensor."""
@@ -106,8 +115,9 @@ class Exchange:
         op = self.draft.collective("alltoall_base_", tensors, self.group, like=self.like, **sizes, async_op=False)
         return [made, op], received
 
-    def gathered(self, dim: int) -> list[Op]:
-        """All-gather every input along ``dim`` into its output, in one collective."""
+    def gathered(self) -> list[Op]:
+        """All-gather every input along a dimension into its output, in one collective."""
+        dim = self.given("number")
         ready, after, buffers, parts = list[Op](), list[Op](), list[int](), list[int]()
         for tensor, out in zip(self.like.inputs, self.like.outputs, strict=True):
             ops, part = self.dense(tensor)
@@ -131,8 +141,9 @@ class Exchange:
         split, places = self.split(out, order.index(0), self.ranks)
         return [turned, self._allocated(out), split, self._copied(parts, places)]
 
-    def scattered(self, dim: int) -> list[Op]:
-        """Sum every input over the ranks and keep this rank's part along ``dim``, in one collective."""
+    def scattered(self) -> list[Op]:
+        """Sum every input over the ranks and keep this rank's part along a dimension, in one collective."""
+        dim = self.given("number")
         ready, after, parts, outputs = list[Op](), list[Op](), list[int](), list[int]()
         for tensor, out in zip(self.like.inputs, self.like.outputs, strict=True):
             split, view = self.split(tensor, dim, self.ranks)
@@ -150,16 +161,11 @@ class Exchange:
 
     def _allocated(self, out: int) -> Op:
         view = self.draft.tensors[out]
-        given = {
-            "size": view.shape,
-            "stride": view.strides,
-            "dtype": Const("dtype", view.dtype),
-            "device": Const("device", self.draft.storages[view.storage].device),
-        }
-        return self.make("empty_strided.default", given, out, positional=2)
+        given = {"size": view.shape, "stride": view.strides}
+        return self.draft.factory("empty_strided.default", out, given, like=self.like)
 
     def _copied(self, tensor: int, out: int) -> Op:
-        return self.make("copy_.default", {"self": Hole(out), "src": Hole(tensor)}, out, mutated=["self"])
+        return self.make("copy_.default", {"self": Hole(out), "src": Hole(tensor)}, out)
 
     def part(self, tensor: int, dim: int, places: range) -> tuple[Op, int]:
         """The op that views the ``places`` of a dimension."""
@@ -170,9 +176,9 @@ class Exchange:
         given = {"self": Hole(tensor), "dim": dim, "start": places.start, "end": places.stop}
         return self.make("slice.Tensor", given, made, tags=["view"]), made
 
-    def sliced(self, dim: int, rank: int) -> list[Op]:
+    def sliced(self) -> list[Op]:
         """Copy this rank's part of what every rank has."""
-        (tensor,), (out,) = self.like.inputs, self.like.outputs
+        (tensor,), (out,), dim, rank = self.like.inputs, self.like.outputs, self.given("number"), self.rank
         size = self._shape(out)[dim]
         if self._is_dense(out):
             given = {"self": Hole(tensor), "dim": dim, "start": rank * size, "end": (rank + 1) * size}
@@ -180,9 +186,9 @@ class Exchange:
         op, part = self.part(tensor, dim, range(rank * size, (rank + 1) * size))
         return [op, *self.laid_out(part, out)]
 
-    def mirrored(self, dim: int, rank: int) -> list[Op]:
+    def mirrored(self) -> list[Op]:
         """Copy this rank's two parts of what every rank has, which mirror each other."""
-        (tensor,), (out,) = self.like.inputs, self.like.outputs
+        (tensor,), (out,), dim, rank = self.like.inputs, self.like.outputs, self.given("number"), self.rank
         half = self._shape(out)[dim] // 2
         views = [self.part(tensor, dim, range(n * half, (n + 1) * half)) for n in (rank, 2 * self.ranks - 1 - rank)]
         made = out if self._is_dense(out) else self.draft.fresh(out, self._shape(out))
@@ -193,22 +199,55 @@ class Exchange:
         return [] if tensor == out else self.laid_out(tensor, out)
 
 
-def along(draft: Draft, group: str, ranks: int, rank: int, kind: str, dim: int, op: Op) -> list[Op]:
-    """The ops in the place of ``op``, a stand-in of ``kind`` ``part_along``, ``gather_along`` or ``scatter_along``."""
-    exchange = Exchange(draft, op, group, ranks)
-    if kind == "part_along":
-        return exchange.sliced(dim, rank)
-    return exchange.gathered(dim) if kind == "gather_along" else exchange.scattered(dim)
+Form: TypeAlias = Callable[[Exchange], list[Op]]
+FORMS: dict[str, Form] = {
+    "part_along": Exchange.sliced,
+    "mirrored_along": Exchange.mirrored,
+    "gather_along": Exchange.gathered,
+    "scatter_along": Exchange.scattered,
+}
+"""The local form of each kind of exchange. ``form`` adds a row."""
 
 
-def replaced(draft: Draft, build: Callable[[str, int, Op], list[Op]]) -> None:
-    """Replace every stand-in of a draft by the ops that ``build`` makes of its kind, number and local form."""
+def form(kind: str) -> Callable[[Form], Form]:
+    """Make the decorated function the local form of the exchanges ``kind``. Raises TensortideError for a second one."""
+
+    def register(function: Form) -> Form:
+        if FORMS.setdefault(kind, function) is not function:
+            raise TensortideError(f"the exchange {kind} has two local forms")
+        return function
+
+    return register
+
+
+def noted(draft: Draft, op: Op, kind: str, group: str, ranks: int, rank: int) -> Op:
+    """``op`` with a note that its form is ``kind``, for ``rank`` among ``ranks`` of ``group``."""
+    call = draft.calls[op.call]
+    arguments = (*call.arguments, (AMONG, (kind, group, ranks, rank)))
+    return replace(op, call=draft.call(replace(call, arguments=arguments)))
+
+
+def note_ranks(draft: Draft, group: str, ranks: int, rank: int) -> None:
+    """Note in every stand-in of a draft that has none that it is for ``rank`` among ``ranks`` of ``group``."""
     for index, op in enumerate(draft.graph.ops):
         call = draft.calls[op.call]
-        if call.op.startswith(PREFIX):
-            number = dict(call.arguments)["number"]
-            assert isinstance(number, int)
-            draft.replaced[index] = build(call.op.split(".")[1], number, op)
+        if call.op.startswith(PREFIX) and AMONG not in dict(call.arguments):
+            draft.replaced[index] = [noted(draft, op, base_name(call.op), group, ranks, rank)]
+
+
+def exchanged(graph: Graph) -> Graph:
+    """``graph``, of a rank, with its local form in the place of every op that notes one."""
+    draft, common = Draft(graph), dict[Hashable, int]()
+    places: dict[int, Any] = {
+        number: place for number, call in enumerate(graph.calls) for name, place in call.arguments if name == AMONG
+    }
+    for index, op in enumerate(graph.ops):
+        if op.call in places:
+            kind, group, ranks, rank = places[op.call]
+            call = graph.calls[op.call]
+            plain = replace(op, call=draft.call(replace(call, arguments=call.arguments[:-1])))
+            draft.replaced[index] = FORMS[kind](Exchange(draft, plain, group, ranks, rank, common))
+    return compacted(draft.finished()) if draft.replaced else graph
 
 
 def read_moved(draft: Draft, index: int, op: Op, moved: dict[int, int]) -> None:

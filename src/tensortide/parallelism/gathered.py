@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Collection
 
-from tensortide.graph.model import OUTSIDE, Op, Phase, Tensor
-from tensortide.parallelism.draft import Draft, Hole, allocation, replace
+from tensortide.graph.model import OUTSIDE, Phase, Tensor
+from tensortide.parallelism.draft import Draft, Hole, allocation
 from tensortide.parallelism.gradients import Replicas
 
 
@@ -50,7 +50,7 @@ def _gather(draft: Draft, members: list[int], window: range, replicas: Replicas)
     """Gather the storages ``members`` before a window of ops, one buffer for each dtype, and let its ops read that."""
     graph, like, ranks = draft.graph, draft.graph.ops[window.start], replicas.ranks
     bases = {s: max((t for t in graph.tensors if t.storage == s), key=lambda t: t.numel) for s in members}
-    moved: dict[int, Tensor] = {}
+    moved: dict[int, tuple[int, int]] = {}
     for dtype in dict.fromkeys(base.dtype for base in bases.values()):
         here = {s: base for s, base in bases.items() if base.dtype == dtype}
         lengths = {s: -(-base.numel // ranks) for s, base in here.items()}
@@ -59,8 +59,8 @@ def _gather(draft: Draft, members: list[int], window: range, replicas: Replicas)
         storage = draft.tensors[buffer].storage
         at, outputs, inputs = 0, list[Hole](), list[Hole]()
         for member, length in lengths.items():
-            moved[member] = Tensor(storage, dtype, (length * ranks,), (1,), at)
-            outputs.append(Hole(draft.tensor(moved[member])))
+            moved[member] = storage, at
+            outputs.append(Hole(draft.tensor(Tensor(storage, dtype, (length * ranks,), (1,), at))))
             inputs.append(Hole(draft.tensor(Tensor(member, dtype, (length,), (1,), 0))))
             at += length * ranks
         given, name = {"outputs": tuple(outputs), "inputs": tuple(inputs)}, "allgather_into_tensor_coalesced_"
@@ -69,17 +69,4 @@ def _gather(draft: Draft, members: list[int], window: range, replicas: Replicas)
     for index in window:
         op = draft.replaced.get(index, [graph.ops[index]])[0]  # another unit's parameters may have moved already
         if any(draft.tensors[t].storage in moved for t in (*op.inputs, *op.outputs)):
-            draft.replaced[index] = [_moved(draft, op, moved)]
-
-
-def _moved(draft: Draft, op: Op, moved: dict[int, Tensor]) -> Op:
-    """``op`` on the gathered copies."""
-
-    def copy(tensor: int) -> int:
-        view = draft.tensors[tensor]
-        base = moved.get(view.storage)
-        if base is None:
-            return tensor
-        return draft.tensor(replace(view, storage=base.storage, offset=view.offset + base.offset))
-
-    return replace(op, inputs=tuple(map(copy, op.inputs)), outputs=tuple(map(copy, op.outputs)))
+            draft.replaced[index] = [draft.moved(op, moved)]

@@ -127,7 +127,7 @@ def scaled(draft: Draft, bucket: Bucket, replicas: Replicas, like: Op) -> list[O
     if replicas.scale == 1:
         return []
     arguments = {"self": tuple(Hole(each.tensor) for each in bucket.gradients), "scalar": replicas.scale}
-    return [draft.op("aten._foreach_mul_.Scalar", arguments, like=like, mutated=["self"])]
+    return [draft.op("aten._foreach_mul_.Scalar", arguments, like=like)]
 
 
 def all_reduce_bucket(draft: Draft, bucket: Bucket, like: Op, group: str = GROUP) -> Op:

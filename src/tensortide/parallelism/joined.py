@@ -14,7 +14,8 @@ import msgspec
 from tensortide.errors import CaptureError
 from tensortide.graph.collectives import COLLECTIVES
 from tensortide.graph.model import Graph
-from tensortide.parallelism.meetings import Meeting, Way, meetings
+from tensortide.graph.ways import Way
+from tensortide.parallelism.meetings import Meeting, meetings
 from tensortide.play import RUN, Record, TaskList, Tasks, played
 from tensortide.shown import Show
 from tensortide.timelines.machines import with_times

@@ -10,13 +10,13 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from tensortide.graph.model import TENSOR, Graph, Op
+from tensortide.graph.model import Graph, Op
 from tensortide.parallelism.analysis import Analysis, analyzed
 from tensortide.parallelism.axes import Axis
 from tensortide.parallelism.draft import Draft, replace
 from tensortide.parallelism.exchange import stand_in
 from tensortide.parallelism.rules import factors
-from tensortide.parallelism.sites import base_name
+from tensortide.parallelism.sites import base_name, holes_of
 
 ATTENTION = "_scaled_dot_product_"
 _SOFTMAX = ("_softmax", "_safe_softmax", "_softmax_backward_data")
@@ -112,7 +112,7 @@ class Keys:
             return axes.leaves([self._apart.dims[tensor][dim]]) if dim in self.dimensions(tensor) else []
         if not name.startswith(ATTENTION):
             return []
-        slot = [name for name, value in call.arguments if value is TENSOR].index("key")
+        slot = holes_of(call).index("key")
         tensor = self._read.get((index, slot), op.inputs[slot])
         return axes.leaves([self._apart.dims[tensor][2]])
 

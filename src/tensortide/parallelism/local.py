@@ -11,7 +11,7 @@ from msgspec.structs import replace
 from tensortide.graph.model import Call, Graph, Op, Phase, Storage, Tensor, Value
 from tensortide.parallelism.analysis import Analysis
 from tensortide.parallelism.axes import Axis
-from tensortide.parallelism.sites import base_name
+from tensortide.parallelism.sites import base_name, with_values
 
 Tensors: TypeAlias = Sequence[Tensor] | Mapping[int, Tensor]
 """Tensors by number."""
@@ -145,8 +145,7 @@ def localized(call: Call, graph: Graph, inputs: tuple[int, ...], outputs: tuple[
             changed.update(_parts(name, given, out, small, dim, [local[t] for t in outputs]))
         if name in ("slice_backward", "slice"):
             changed.update(_sliced(given, name, graph.tensors[inputs[0]], local[inputs[0]], out, small))
-    arguments = tuple((key, changed.get(key, value)) for key, value in call.arguments)
-    return replace(call, arguments=arguments)
+    return with_values(call, changed)
 
 
 def _of_mean(call: Call, graph: Graph, op: Op, local: tuple[Tensor, ...]) -> Call:
@@ -156,8 +155,7 @@ def _of_mean(call: Call, graph: Graph, op: Op, local: tuple[Tensor, ...]) -> Cal
         return call
     whole, part = graph.tensors[op.inputs[0]], local[op.inputs[0]]
     number = {_repeated(whole): _repeated(part), whole.numel: part.numel}.get(int(given), given)
-    arguments = tuple((key, number if key == "other" else value) for key, value in call.arguments)
-    return replace(call, arguments=arguments)
+    return with_values(call, {"other": number})
 
 
 def _repeated(tensor: Tensor) -> int:

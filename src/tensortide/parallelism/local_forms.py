@@ -7,12 +7,12 @@ are on one number per row. A product that makes a partial sum adds its share of 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from tensortide.graph.model import Call, Const, Op, Tensor
-from tensortide.parallelism.draft import Draft, Hole, replace
+from tensortide.graph.model import Call, Op, Tensor
+from tensortide.parallelism.draft import Builder, Draft, Hole, replace
 from tensortide.parallelism.local import LocalSizes
 from tensortide.parallelism.partials import all_reduce
 from tensortide.parallelism.rules.products import CONVOLUTIONS
@@ -77,11 +77,9 @@ def _shared_addend(draft: Draft, op: Op, ranks: int) -> list[Op]:
 
 
 @dataclass(slots=True)
-class Sharded:
+class Sharded(Builder):
     """Builds the ops that take the place of ``like``; this rank holds ``size`` rows or classes from ``start`` on."""
 
-    draft: Draft
-    like: Op
     group: str
     start: int
     size: int
@@ -94,10 +92,6 @@ class Sharded:
         if name.startswith("nll_loss"):
             return self.nll_loss_backward() if name.endswith("backward") else self.nll_loss()
         return self.embedding() if name == "embedding" else self.embedding_backward()
-
-    def make(self, name: str, arguments: Mapping[str, object], out: int, **options: Any) -> Op:
-        """An op ``aten.name`` with one output."""
-        return self.draft.op(f"aten.{name}", arguments, [out], like=self.like, **options)
 
     def fresh(self, like: int, shape: tuple[int, ...], dtype: str = "") -> int:
         return self.draft.fresh(like, shape, dtype=dtype)
@@ -113,12 +107,6 @@ class Sharded:
         ]
         return ops, inside, mask
 
-    def column(self, tensor: int) -> tuple[Op, int]:
-        """``tensor`` with a last dimension of 1."""
-        view = self.draft.tensors[tensor]
-        made = self.draft.tensor(Tensor(view.storage, view.dtype, (*view.shape, 1), (*view.strides, 1), view.offset))
-        return self.make("unsqueeze.default", {"self": Hole(tensor), "dim": -1}, made, tags=["view"]), made
-
     def embedding(self) -> list[Op]:
         """Look up what this shard has, zeros elsewhere: a partial sum."""
         (weight, indices), (out,) = self.like.inputs, self.like.outputs
@@ -126,7 +114,7 @@ class Sharded:
         view, column = self.column(mask)
         looked_up = self.make("embedding.default", {"weight": Hole(weight), "indices": Hole(inside)}, out)
         masked = {"self": Hole(out), "other": Hole(column)}
-        return [*ops, looked_up, view, self.make("mul_.Tensor", masked, out, mutated=["self"])]
+        return [*ops, looked_up, view, self.make("mul_.Tensor", masked, out)]
 
     def embedding_backward(self) -> list[Op]:
         """The gradient of this shard's rows."""
@@ -158,7 +146,7 @@ class Sharded:
             self.make("sum.dim_IntList", {"self": Hole(powers), "dim": (dim,), "keepdim": True}, total),
             *all_reduce(self.draft, total, "sum", self.group, self.like),
             self.make("log.default", {"self": Hole(total)}, logs),
-            self.make("sub_.Tensor", {"self": Hole(out), "other": Hole(logs)}, out, mutated=["self"]),
+            self.make("sub_.Tensor", {"self": Hole(out), "other": Hole(logs)}, out),
         ]
 
     def log_softmax_backward(self, dim: int) -> list[Op]:
@@ -169,7 +157,7 @@ class Sharded:
             self.make("sum.dim_IntList", {"self": Hole(grad), "dim": (dim,), "keepdim": True}, total),
             *all_reduce(self.draft, total, "sum", self.group, self.like),
             self.make("exp.default", {"self": Hole(output)}, chances),
-            self.make("mul_.Tensor", {"self": Hole(chances), "other": Hole(total)}, chances, mutated=["self"]),
+            self.make("mul_.Tensor", {"self": Hole(chances), "other": Hole(total)}, chances),
             self.make("sub.Tensor", {"self": Hole(grad), "other": Hole(chances)}, out),
         ]
 
@@ -178,12 +166,10 @@ class Sharded:
         ops, inside, mask = self.clamped(target)
         view = self.draft.tensors[target]
         other, local = self.fresh(target, ()), self.fresh(target, view.shape)
-        filled: dict[str, object] = {"size": (), "fill_value": ignored, "dtype": Const("dtype", view.dtype)}
-        filled["device"] = Const("device", self.draft.storages[view.storage].device)
         chosen = {"condition": Hole(mask), "self": Hole(inside), "other": Hole(other)}
         return [
             *ops,
-            self.make("full.default", filled, other, positional=2),
+            self.draft.factory("full.default", other, {"size": (), "fill_value": ignored}, like=self.like),
             self.make("where.self", chosen, local),
         ], local
 
@@ -202,7 +188,7 @@ class Sharded:
             ops += all_reduce(self.draft, weight, "sum", self.group, self.like)
         if reduction == 1:
             mean = {"self": Hole(loss), "other": Hole(weight)}
-            ops.append(self.make("div_.Tensor", mean, loss, mutated=["self"]))
+            ops.append(self.make("div_.Tensor", mean, loss))
         return ops
 
     def nll_loss_backward(self) -> list[Op]:

@@ -9,25 +9,9 @@ from typing import NamedTuple
 
 from tensortide.errors import CaptureError
 from tensortide.graph.collectives import COLLECTIVES
-from tensortide.graph.communication import group_of, kind_of, moves_data, payload_bytes, peer_of
+from tensortide.graph.communication import kind_of, payload_bytes
 from tensortide.graph.model import Graph, OpView
-
-SEND_RECV = "send_recv"
-
-
-class Way(NamedTuple):
-    """A queue of meetings, one after the other: those of the group of ``ranks`` that is ``number`` of all groups of the
-    same ranks, or the messages from one of them, ``sender``, to ``receiver``."""
-
-    ranks: tuple[int, ...]
-    number: int
-    sender: int = -1
-    receiver: int = -1
-
-    @property
-    def members(self) -> tuple[int, ...]:
-        """The ranks between which data move."""
-        return self.ranks if self.sender < 0 else (self.sender, self.receiver)
+from tensortide.graph.ways import Way, ways
 
 
 class Meeting(NamedTuple):
@@ -56,20 +40,6 @@ class _Part(NamedTuple):
         return f"rank {self.rank} waits in {self.kind} of {self.nbytes:,} bytes (op {self.op.index}{_line(self.op)})"
 
 
-def rank_of(graph: Graph) -> int:
-    """Return a rank whose step ``graph`` may be: one of all of its groups, which sends no message to itself."""
-    every = set.intersection(*map(set, graph.meta.groups.values())) if graph.meta.groups else {0}
-    own = (
-        rank for rank in every if all(way.sender < 0 or way.sender != way.receiver for way, _ in _parts(rank, graph))
-    )
-    return min(own, default=0)
-
-
-def peers(rank: int, graph: Graph) -> set[int]:
-    """The ranks to which the step of ``rank`` sends messages, or from which it receives some."""
-    return {each for way, _ in _parts(rank, graph) for each in (way.sender, way.receiver)} - {rank, -1}
-
-
 def meetings(graphs: Mapping[int, Graph]) -> list[Meeting]:
     """Match the collectives and messages of the captured ranks ``graphs``, those of each way in order.
 
@@ -77,12 +47,12 @@ def meetings(graphs: Mapping[int, Graph]) -> list[Meeting]:
 
     Raises CaptureError for what does not match, which says which rank waits for which.
     """
-    ways: dict[Way, dict[int, list[_Part]]] = defaultdict(lambda: defaultdict(list))
+    queues: dict[Way, dict[int, list[_Part]]] = defaultdict(lambda: defaultdict(list))
     for rank, graph in graphs.items():
         for way, part in _parts(rank, graph):
-            ways[way][rank].append(part)
+            queues[way][rank].append(part)
     found: list[Meeting] = []
-    for way, parts in ways.items():
+    for way, parts in queues.items():
         ranks = [rank for rank in way.members if rank in graphs]
         columns = [parts.get(rank, []) for rank in ranks]
         for number in range(max(map(len, columns))):
@@ -95,21 +65,8 @@ def meetings(graphs: Mapping[int, Graph]) -> list[Meeting]:
 
 def _parts(rank: int, graph: Graph) -> Iterator[tuple[Way, _Part]]:
     """Yield the collectives and messages of a rank, each with its way."""
-    numbers: dict[tuple[int, ...], int] = {}
-    groups: dict[str, Way] = {}
-    for name, ranks in graph.meta.groups.items():
-        numbers[ranks] = numbers.get(ranks, -1) + 1
-        groups[name] = Way(ranks, numbers[ranks])
-    every = next(iter(groups.values()), Way((rank,), 0))
-    for op in graph:
-        if not moves_data(op.name):
-            continue
-        way, kind = groups.get(group_of(op), every), kind_of(op.name) or op.name
-        if kind == SEND_RECV and (place := peer_of(op)) >= 0:
-            pair = (rank, way.ranks[place])
-            sender, receiver = pair if "dst" in dict(op.call.arguments) else pair[::-1]
-            way = way._replace(sender=sender, receiver=receiver)
-        yield way, _Part(rank, op, kind, payload_bytes(op))
+    for op, way in ways(rank, graph):
+        yield way, _Part(rank, op, kind_of(op.name) or op.name, payload_bytes(op))
 
 
 def _check(way: Way, number: int, columns: Sequence[Sequence[_Part]], ranks: Sequence[int]) -> None:

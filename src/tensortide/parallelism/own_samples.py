@@ -26,6 +26,10 @@ _BY_PART = (*_LOSSES, "batch_norm", "native_batch_norm", "_native_batch_norm", "
 PLACED = ("index", "gather", "scatter")
 _ROUTING = (*PLACED, "topk", "sort", "histc", "aminmax", "nonzero", "_grouped_mm")
 """Ops that route tokens to experts, some by their indices: each rank routes its own."""
+_MEAN = 1
+"""A loss of this ``reduction`` is a mean."""
+_IGNORED = -100
+"""Targets that PyTorch ignores unless told otherwise: padding, of which each rank is taken to have as much."""
 _SUMMED = ("scatter", "index_add", "index_put", "index_copy")
 _RANKED = ("topk", "sort")
 _NUMBERED = ("arange", "randperm")
@@ -36,24 +40,27 @@ _LINEAR = (
 """Ops that leave a mean over the batch one, beside numbers and tensors that every rank has."""
 
 
-def remarks_of(analysis: Analysis, chosen: frozenset[Axis], parts: int) -> tuple[str, ...]:
+def remarks_of(analysis: Analysis, samples: frozenset[Axis], chosen: frozenset[Axis], parts: int) -> tuple[str, ...]:
     """Say what a step computes of each rank's own samples, which have ``chosen`` axes, and not of all.
 
+    ``samples``: the axes of samples of the inputs, without what is counted among them (slots of experts).
     Raises DegreesError, with the op, where a rank cannot do without the samples of others.
     """
-    _require_apart(analysis, chosen)
+    _require_apart(analysis, samples, chosen)
     own = [*_mixing(analysis, chosen), *_statistics(analysis, chosen)]
     where = f"{located(analysis.graph, min(own))} is of each rank's own samples, not of the whole batch" if own else ""
     return (*_selected(analysis, parts), *([f"As replicas compute it, {where}."] if own else []))
 
 
-def _require_apart(analysis: Analysis, chosen: frozenset[Axis]) -> None:
-    """Raise DegreesError for an op whose result has ``chosen`` axes twice, such as similarities of all samples: a rank
-    would have one block of the result, and nobody those beside it."""
+def _require_apart(analysis: Analysis, samples: frozenset[Axis], chosen: frozenset[Axis]) -> None:
+    """Raise DegreesError for an op whose result has a ``chosen`` axis twice, or ``samples`` in two dimensions, such as
+    similarities of all samples, or of those of two inputs: a rank would have one block of the result, and nobody those
+    beside it."""
     for index, op in enumerate(analysis.graph.ops):
         for tensor in op.outputs:
             leaves = [leaf for leaf in analysis.all_leaves(tensor) if leaf in chosen]
-            if len(set(leaves)) < len(leaves):
+            across = [each for each in analysis.dims[tensor] if not samples.isdisjoint(analysis.axes.leaves([each]))]
+            if len(set(leaves)) < len(leaves) or len(across) > 1:
                 raise _refusal(
                     analysis.graph, index, "pairs every sample with every other, and a rank has its own alone"
                 )
@@ -111,7 +118,7 @@ def _statistics(analysis: Analysis, chosen: frozenset[Axis]) -> Iterator[int]:
         if op.phase is not Phase.FORWARD or op.recompute:
             continue
         if by_part(graph, index):
-            if _gathers_up(analysis, chosen, op):
+            if _gathers_up(analysis, chosen, op) or _is_weighted(analysis, op):
                 yield index
             continue
         if index in free and not any(is_float(graph.tensors[t].dtype) for t in op.outputs):
@@ -133,6 +140,16 @@ def _gathers_up(analysis: Analysis, chosen: frozenset[Axis], op: Op) -> bool:
         any(not chosen.isdisjoint(analysis.all_leaves(t)) for t in some) for some in (op.inputs, op.outputs)
     )
     return inputs and not outputs
+
+
+def _is_weighted(analysis: Analysis, op: Op) -> bool:
+    """Return whether an op is a mean of losses over the weights of their targets, of which each rank has its own sum:
+    weights of classes, or of one class that counts for nothing."""
+    call = analysis.graph.calls[op.call]
+    values = dict(call.arguments)
+    if not base_name(call.op).startswith("nll_loss") or values.get("reduction") != _MEAN:
+        return False
+    return len(op.inputs) > len(("scores", "targets")) or values.get("ignore_index") != _IGNORED
 
 
 def _is_linear(analysis: Analysis, chosen: frozenset[Axis], op: Op, means: list[int]) -> bool:

@@ -107,7 +107,7 @@ class Partials:
         tensors = self.draft.tensors
         equal = [tensor for tensor in op.inputs if tensors[tensor].storage not in waiting]
         arguments: dict[str, object] = {"self": tuple(map(Hole, equal)), "scalar": self.ranks**-0.5}
-        self.draft.insert(index, self.draft.op("aten._foreach_mul_.Scalar", arguments, like=op, mutated=["self"]))
+        self.draft.insert(index, self.draft.op("aten._foreach_mul_.Scalar", arguments, like=op))
         self.pending.update({tensors[tensor].storage: ("norm", tensor) for tensor in equal})
 
 
@@ -118,8 +118,8 @@ def all_reduce(draft: Draft, tensor: int, how: str, group: str, like: Op) -> lis
     reduced = draft.collective("allreduce_", {"tensors": (Hole(whole),)}, group, reduction, like=like, **others)
     if how != "norm":
         return [reduced]
-    square = draft.op("aten.pow_.Scalar", {"self": Hole(whole), "exponent": 2}, [whole], like=like, mutated=["self"])
-    root = draft.op("aten.sqrt_.default", {"self": Hole(whole)}, [whole], like=like, mutated=["self"])
+    square = draft.op("aten.pow_.Scalar", {"self": Hole(whole), "exponent": 2}, [whole], like=like)
+    root = draft.op("aten.sqrt_.default", {"self": Hole(whole)}, [whole], like=like)
     return [square, reduced, root]
 
 

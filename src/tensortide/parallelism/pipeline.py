@@ -136,28 +136,20 @@ class _Builder:
             for tensor, stage in tied.contributions:
                 if first.setdefault(stage, tensor) != tensor:
                     pair = {"self": Hole(tied.total), "other": Hole(tensor)}
-                    added = self.draft.op("aten.add_.Tensor", pair, [tied.total], like=op, mutated=["self"])
+                    added = self.draft.op("aten.add_.Tensor", pair, [tied.total], like=op)
                     self._emit(index, added, stage)
 
-    def _firsts(self) -> dict[int, int]:
-        """The storages of the first contributions of stages to tied gradients, each with that of the gradient."""
+    def _firsts(self) -> dict[int, tuple[int, int]]:
+        """The storages of the first contributions of stages to tied gradients, each with that of the gradient, which
+        has the same layout."""
         found = {}
         for each in self.tied:
             firsts = {stage: tensor for tensor, stage in reversed(each.contributions)}
-            found.update(dict.fromkeys((self.graph.tensors[t].storage for t in firsts.values()), each.storage))
+            found.update(dict.fromkeys((self.graph.tensors[t].storage for t in firsts.values()), (each.storage, 0)))
         return found
 
-    def _moved(self, op: Op) -> Op:
-        """``op`` with tensors in the memory of the gradient that they are the first contribution to."""
-
-        def moved(tensor: int) -> int:
-            view = self.draft.tensors[tensor]
-            return self.draft.tensor(replace(view, storage=self.firsts.get(view.storage, view.storage)))
-
-        return replace(op, inputs=tuple(map(moved, op.inputs)), outputs=tuple(map(moved, op.outputs)))
-
     def _emit(self, index: int, op: Op, stage: int, *, constant: bool = False) -> None:
-        op = self._moved(op) if self.firsts else op
+        op = self.draft.moved(op, self.firsts) if self.firsts else op
         owner = [self.draft.tensors[t].storage for t in op.inputs]
         written = {self.draft.tensors[op.inputs[slot]].storage for slot in self.draft.calls[op.call].mutated}
         made = {self.draft.tensors[t].storage for t in op.outputs} - set(owner)

@@ -1,9 +1,9 @@
 """Propagation of shardings along one axis of the mesh: the Graph of one rank, from a seed.
 
 Along an axis of the mesh each tensor has a *spec*: sharded along some of its dimensions, replicated, or partial until
-the ranks combine it. A *seed* says which axes of the step start sharded, and how the exchanges are done that stand in
-it. All else follows from the rules of its ops: which tensors are sharded with those (``analysis``), which results are
-partial and how far (``partials``), and which ops have another local form (``local_forms``). Axes of the mesh follow one
+the ranks combine it. A *seed* says which axes of the step start sharded. All else follows: which tensors are sharded
+with those (``analysis``), which results are partial and how far (``partials``), which ops have another local form
+(``local_forms``), and what is exchanged where a stand-in for it stands (``exchange``). Axes of the mesh follow one
 another: each seed is of the Graph that the one before has made.
 """
 
@@ -19,7 +19,7 @@ from tensortide.graph.model import Graph, Op
 from tensortide.parallelism.analysis import Analysis
 from tensortide.parallelism.axes import Axis
 from tensortide.parallelism.draft import Draft, compacted
-from tensortide.parallelism.exchange import PREFIX, along, replaced
+from tensortide.parallelism.exchange import AMONG, PREFIX, note_ranks
 from tensortide.parallelism.local import LocalSizes
 from tensortide.parallelism.local_forms import local_form
 from tensortide.parallelism.partials import Partials
@@ -66,8 +66,6 @@ class Seed:
         combined: ways of combining partial results that an op completes which needs the whole. The others are left to
             the average of gradients over ranks.
         means: gradients are averaged over the ranks, so that a mean over a sharded axis is that of each rank's part.
-        exchange: makes the ops in the place of a stand-in, from its kind, its number and its local form; by default of
-            parts along a dimension.
         adapt: meets each op of the draft, to change what is around it.
     """
 
@@ -75,7 +73,6 @@ class Seed:
     rank: int
     combined: Collection[str] = ()
     means: bool = False
-    exchange: Callable[[Draft, str, int, Op], list[Op]] | None = None
     adapt: Callable[[Draft, int, Op], None] | None = None
 
     def draft(self) -> Draft:
@@ -83,7 +80,7 @@ class Seed:
         division = self.division
         sizes = LocalSizes(division.analysis, division.chosen, division.parts, division.grown, means=self.means)
         draft = Draft(sizes.graph())
-        replaced(draft, functools.partial(self.exchange or self._along, draft))
+        note_ranks(draft, division.group, division.parts, self.rank)
         partials = Partials(draft, division.group, division.parts)
         for index, op in enumerate(draft.graph.ops):
             self._meet(draft, sizes, partials, index, op)
@@ -95,13 +92,11 @@ class Seed:
         draft = self.draft()
         return compacted(draft.finished() if draft.before or draft.replaced else draft.graph)
 
-    def _along(self, draft: Draft, kind: str, number: int, op: Op) -> list[Op]:
-        return along(draft, self.division.group, self.division.parts, self.rank, kind, number, op)
-
     def _meet(self, draft: Draft, sizes: LocalSizes, partials: Partials, index: int, op: Op) -> None:
         """Complete what an op needs whole, and give it its local form."""
-        name = draft.calls[op.call].op
-        if base_name(name) == "scatter_along":
+        call = draft.calls[op.call]
+        name = call.op
+        if base_name(name) == "scatter_along" and AMONG not in dict(call.arguments):
             for tensor in op.inputs:
                 partials.pending.pop(draft.tensors[tensor].storage, None)  # it sums them itself
             return

@@ -8,6 +8,7 @@ from tensortide.graph.model import Graph
 from tensortide.parallelism.analysis import analyzed
 from tensortide.parallelism.degrees import Degrees
 from tensortide.parallelism.divided_step import Asked, Coordinates, RankStep
+from tensortide.parallelism.exchange import exchanged
 from tensortide.parallelism.experts.owners import DATA as EXPERT_DATA
 from tensortide.parallelism.gradients import GROUP as DATA
 from tensortide.parallelism.gradients import Replicas, average_gradients
@@ -38,11 +39,11 @@ def rank_step(
     if degrees.context > 1 or (degrees.data * degrees.micro_batches > 1 and not is_local):
         step = shared(given_batch, shared(analyzed, step.graph))
     asked = Asked(step.graph, degrees, coordinates, shared, batch_dimension, is_local)
-    for axis in degrees.axes:
+    for axis in degrees.in_order():
         made = importlib.import_module(axis.seed, __package__).divide(step, asked) if axis.seed else None
         step = step if made is None else step.then(made)
     of_part = (each._replace(flops=each.flops // degrees.context) for each in step.replicated)
-    return step._replace(replicated=tuple(of_part))
+    return step._replace(graph=shared(exchanged, step.graph), replicated=tuple(of_part))
 
 
 def exchanging(

@@ -1,4 +1,5 @@
-"""Sizes of the batch that a step computed in Python and recorded as numbers: a sum over the batch divided by one.
+"""Sizes of the batch, or of its sequences, that a step computed in Python and recorded as numbers: a sum over the batch
+divided by one.
 
 A replica that runs the program divides by the size of its own part. In a Graph the size is a number like any other; it
 is recognized by what it divides: a sum over axes of which some have as many elements together.
@@ -17,13 +18,14 @@ from tensortide.graph.model import Graph, Op, Phase
 from tensortide.parallelism.analysis import Analysis
 from tensortide.parallelism.axes import Axis
 from tensortide.parallelism.draft import Draft, replace
-from tensortide.parallelism.sites import base_name, located
+from tensortide.parallelism.sites import base_name, located, with_values
 
 _SCALED = ("div", "mul")
 _OF_TARGETS = ("nll_loss_forward", "nll_loss2d_forward", "multi_margin_loss")
 _SUM = 2
 """A loss of this ``reduction`` is a sum."""
-_LINEAR = ("neg", "clone", "_to_copy", "detach", "alias", *_SCALED)
+_OF_SUM = "The loss is a sum over {0}, not a mean: gradients averaged over {1} parts are 1/{1} of the whole step's."
+_LINEAR = ("neg", "clone", "_to_copy", "detach", "alias", "sum", "mean", *_SCALED)
 
 
 class _Key(NamedTuple):
@@ -38,7 +40,7 @@ class _Key(NamedTuple):
 
 @dataclass(slots=True)
 class RecordedSizes:
-    """The numbers of an analysed step that are sizes of the batch, which has the ``chosen`` axes.
+    """The numbers of an analysed step that are sizes of the batch or of sequences, which have the ``chosen`` axes.
 
     ``numbers``: by op, the one to use on one of ``parts``. ``sums``: tensors that are sums over the batch, each with
     the axes that it sums. Raises DegreesError where a number may be a size of the batch or another.
@@ -71,19 +73,18 @@ class RecordedSizes:
                     )
                 self.numbers[index] = self.numbers[sizes[key]]
 
-    @property
-    def loss_is_sum(self) -> bool:
-        """Return whether the backward pass begins at a sum over the batch."""
+    def remarks(self, over: str) -> tuple[str, ...]:
+        """Say, in a remark, that the backward pass begins at a sum ``over`` the divided axes, if it does."""
         graph = self.analysis.graph
         first = next((op for op in graph.ops if op.phase is Phase.BACKWARD), None)
-        return first is not None and any(tensor in self.sums for tensor in first.inputs)
+        is_sum = first is not None and any(tensor in self.sums for tensor in first.inputs)
+        return (_OF_SUM.format(over, self.parts),) if is_sum else ()
 
     def adapt(self, draft: Draft, index: int, op: Op) -> None:
         """Give the op at ``index`` of the step of one part the number that takes the place of a size of the batch."""
         if index in self.numbers:
             call = draft.calls[op.call]
-            values = tuple((name, self.numbers[index] if name == "other" else value) for name, value in call.arguments)
-            draft.replaced[index] = [replace(op, call=draft.call(replace(call, arguments=values)))]
+            draft.replaced[index] = [replace(op, call=draft.call(with_values(call, {"other": self.numbers[index]})))]
 
     def _meet(self, index: int, op: Op, key: _Key | None) -> float | None:
         """Note what an op of the forward pass sums; the number that takes the place of a size in it."""
@@ -101,7 +102,7 @@ class RecordedSizes:
         found = None if key is None else self._local(index, axes, key)
         for tensor in op.outputs:
             if found is None:
-                self.sums[tensor] = axes
+                self.sums[tensor] = tuple(dict.fromkeys((*axes, *self.sums.get(tensor, ()))))
             else:
                 self.sums.pop(tensor, None)  # in place
         return found

@@ -13,10 +13,10 @@ from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from tensortide.errors import DegreesError
-from tensortide.graph.model import TENSOR, Op, Tensor
+from tensortide.graph.model import Op, Tensor
 from tensortide.parallelism.draft import Draft, Hole, allocation, contiguous, replace
-from tensortide.parallelism.exchange import Exchange
-from tensortide.parallelism.sites import base_name, located
+from tensortide.parallelism.exchange import Exchange, form
+from tensortide.parallelism.sites import base_name, holes_of, located
 
 _PADDED = 32
 """Tokens of which the memory-efficient kernel has sums of whole multiples."""
@@ -48,55 +48,51 @@ def blocks(tokens: int, ranks: int, rank: int, *, causal: bool, zigzag: bool) ->
     return found
 
 
-@dataclass(slots=True)
-class RingAttention:
-    """Replaces the fused kernels of ``draft``, the step of a ``rank`` among ``ranks`` of ``group``, by rings."""
+def check_ring(draft: Draft, index: int, op: Op, ranks: int, *, zigzag: bool) -> None:
+    """Raise DegreesError for a kernel, at ``index`` of a draft, that no ring can take."""
+    call = draft.calls[op.call]
+    tensors = dict(zip(holes_of(call), op.inputs, strict=True))
+    first = op.inputs[base_name(call.op).endswith("backward")]
+    tokens, sums = (draft.tensors[t].shape for t in (first, tensors.get("logsumexp", op.outputs[1])))
+    wrong = ""
+    if dict(call.arguments).get("dropout_p"):
+        wrong = "has dropout"
+    elif not tensors.keys().isdisjoint(("attn_mask", "attn_bias")):
+        wrong = "has a mask in memory"
+    elif "efficient" in call.op and tokens[2] // (1 + zigzag) % _PADDED:
+        wrong = f"pads parts of a sequence to {_PADDED} tokens"
+    elif sums[:3] != tokens[:3] or draft.tensors[tensors["key"]].shape[2] != tokens[2]:
+        wrong = "has keys of another sequence"
+    if wrong:
+        where = located(draft.graph, index)
+        raise DegreesError(f"context={ranks}: {where} {wrong}: keys go in no ring, but are gathered")
 
-    draft: Draft
-    group: str
-    ranks: int
-    rank: int
-    zigzag: bool
-    _tag: int = 0
 
-    def apply(self, index: int, op: Op) -> None:
-        """Replace the kernel at ``index`` of the draft. Raises DegreesError for one that no ring can take."""
-        call = self.draft.calls[op.call]
-        arguments = dict(call.arguments)
-        tensors = dict(zip([name for name, value in call.arguments if value is TENSOR], op.inputs, strict=True))
-        backward = base_name(call.op).endswith("backward")
-        tokens, sums = (self.draft.tensors[tensor].shape for tensor in (op.inputs[backward], self._sums(op, tensors)))
-        wrong = ""
-        if arguments.get("dropout_p"):
-            wrong = "has dropout"
-        elif not tensors.keys().isdisjoint(("attn_mask", "attn_bias")):
-            wrong = "has a mask in memory"
-        elif "efficient" in call.op and tokens[2] // (1 + self.zigzag) % _PADDED:
-            wrong = f"pads parts of a sequence to {_PADDED} tokens"
-        elif sums[:3] != tokens[:3] or self.draft.tensors[tensors["key"]].shape[2] != tokens[2]:
-            wrong = "has keys of another sequence"
-        if wrong:
-            where = located(self.draft.graph, index)
-            raise DegreesError(f"context={self.ranks}: {where} {wrong}: keys go in no ring, but are gathered")
-        ring = _Ring(self, Exchange(self.draft, op, self.group, self.ranks), tensors)
-        steps = blocks(tokens[2], self.ranks, self.rank, causal=bool(arguments.get("is_causal")), zigzag=self.zigzag)
-        self.draft.replaced[index] = ring.backward(steps) if backward else ring.forward(steps)
+@form("ring")
+def in_ring(exchange: Exchange) -> list[Op]:
+    """The ops in the place of a kernel of which each rank has one part."""
+    return _ring(exchange, zigzag=False)
 
-    @staticmethod
-    def _sums(op: Op, tensors: dict[str, int]) -> int:
-        return tensors.get("logsumexp", op.outputs[1])
 
-    def tag(self) -> int:
-        """A number for one more exchange, the same on all ranks."""
-        self._tag += 1
-        return self._tag
+@form("zigzag")
+def in_zigzag(exchange: Exchange) -> list[Op]:
+    """The ops in the place of a kernel of which each rank has two parts."""
+    return _ring(exchange, zigzag=True)
+
+
+def _ring(exchange: Exchange, *, zigzag: bool) -> list[Op]:
+    call = exchange.draft.calls[exchange.like.call]
+    tensors = dict(zip(holes_of(call), exchange.like.inputs, strict=True))
+    tokens, causal = exchange.draft.tensors[tensors["query"]].shape[2], bool(dict(call.arguments).get("is_causal"))
+    steps = blocks(tokens, exchange.ranks, exchange.rank, causal=causal, zigzag=zigzag)
+    ring = _Ring(exchange, tensors)
+    return ring.backward(steps) if base_name(call.op).endswith("backward") else ring.forward(steps)
 
 
 @dataclass(slots=True)
 class _Ring:
     """The ops in the place of one kernel, of which ``tensors`` are the operands by name."""
 
-    ring: RingAttention
     exchange: Exchange
     tensors: dict[str, int]
     ops: list[Op] = field(default_factory=list)
@@ -152,9 +148,9 @@ class _Ring:
     def _passed(self, tensors: Sequence[int]) -> list[int]:
         """Send ``tensors`` to the next rank, and return what the one before has sent. Ranks of odd number receive
         first, so that no two wait for each other."""
-        ring, found = self.ring, list[int]()
+        ring, like, found = self.exchange, self.exchange.like, list[int]()
         for tensor in tensors:
-            made, tag, like = self.draft.fresh(tensor, self.draft.tensors[tensor].shape), ring.tag(), self.exchange.like
+            made, tag = self.draft.fresh(tensor, self.draft.tensors[tensor].shape), self._tag()
             next_one, before = (ring.rank + 1) % ring.ranks, (ring.rank - 1) % ring.ranks
             given = {"tensors": (Hole(tensor),)}
             leaving = self.draft.collective("send", given, ring.group, like=like, dst=next_one, tag=tag)
@@ -163,6 +159,11 @@ class _Ring:
             self.ops.append(allocation(self.draft, made, like))
             self.ops += [arriving, leaving] if ring.rank % 2 else [leaving, arriving]
             found.append(made)
+        return found
+
+    def _tag(self) -> int:
+        """A number for one more message, the same on all ranks."""
+        self.exchange.common["tag"] = found = self.exchange.common.get("tag", 0) + 1
         return found
 
     def _kernel(self, block: Block, keys: Sequence[int], outputs: Sequence[int]) -> None:
@@ -203,7 +204,7 @@ class _Ring:
 
     def _in_place(self, name: str, tensor: int, operand: str, other: int) -> None:
         given = {"self": Hole(tensor), operand: Hole(other)}
-        self.ops.append(self.exchange.make(name, given, tensor, mutated=["self"]))
+        self.ops.append(self.exchange.make(name, given, tensor))
 
     def _new(self, name: str, *operands: int) -> int:
         """The result of an op on tensors that are as large as the first one."""
@@ -217,11 +218,9 @@ class _Ring:
         total = self._new("logaddexp.default", into[1], other[1])
         for result, sums in (into, other):
             share = self._new("exp.default", self._new("sub.Tensor", sums, total))
-            view = self.draft.tensors[share]
-            if len(view.shape) == 3:
-                column = Tensor(view.storage, view.dtype, (*view.shape, 1), (*view.strides, 1), view.offset)
-                given, share = {"self": Hole(share), "dim": -1}, self.draft.tensor(column)
-                self.ops.append(self.exchange.make("unsqueeze.default", given, share, tags=["view"]))
+            if len(self.draft.tensors[share].shape) == 3:
+                op, share = self.exchange.column(share)
+                self.ops.append(op)
             self._in_place("mul_.Tensor", result, "other", share)
         self._add(into[0], other[0])
         self._in_place("copy_.default", into[1], "src", total)

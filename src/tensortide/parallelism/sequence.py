@@ -46,7 +46,6 @@ class SequenceParts:
     parts: dict[int, int] = field(default_factory=dict)
     _draft: Draft = field(init=False)
     _given: set[int] = field(init=False)
-    _free: frozenset[int] = field(init=False)
     _pending: dict[int, int] = field(default_factory=dict)
     _moved: dict[int, int] = field(default_factory=dict)
     _clean: dict[int, int] = field(default_factory=dict)
@@ -63,12 +62,12 @@ class SequenceParts:
     def graph(self) -> Graph:
         """The whole step with its stand-ins."""
         graph = self.analysis.graph
-        self._draft, self._free = Draft(graph), constants(graph)
+        self._draft, free = Draft(graph), constants(graph)
         self._needed = frozenset(self.analysis.axes.needs(self.sequence))
         owner = graph.index.owner
-        self._given = {owner[tensor] for tensor in given_tensors(graph, self._free)}
+        self._given = {owner[tensor] for tensor in given_tensors(graph, free)}
         for index, op in enumerate(graph.ops):
-            if index not in self._free:
+            if index not in free:
                 self._meet(index, op)
         return self._draft.finished()
 

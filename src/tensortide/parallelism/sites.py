@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
-from tensortide.graph.model import TENSOR, Graph, Tensor, Value
+from msgspec.structs import replace
+
+from tensortide.graph.model import TENSOR, Call, Graph, Tensor, Value, count_slots
 from tensortide.parallelism.axes import Axes, Axis
 from tensortide.parallelism.layout import cut_all
 
@@ -143,6 +145,16 @@ def located(graph: Graph, index: int) -> str:
 def base_name(op: str) -> str:
     """``add`` of ``aten.add_.Tensor``."""
     return op.split(".")[1].rstrip("_")
+
+
+def holes_of(call: Call) -> list[str]:
+    """The argument of each tensor that a call takes, in order."""
+    return [name for name, value in call.arguments for _ in range(count_slots(value))]
+
+
+def with_values(call: Call, values: Mapping[str, Value]) -> Call:
+    """``call`` with other ``values`` of the arguments that it has of them."""
+    return replace(call, arguments=tuple((name, values.get(name, value)) for name, value in call.arguments))
 
 
 def _filled(value: Value, holes: Iterator[int]) -> Any:

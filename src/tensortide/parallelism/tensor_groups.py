@@ -13,6 +13,7 @@ from tensortide.graph.communication import PROCESS_GROUP
 from tensortide.graph.model import Const, Graph, Role
 from tensortide.parallelism.analysis import Analysis
 from tensortide.parallelism.draft import Draft, compacted, replace
+from tensortide.parallelism.sites import with_values
 
 WITHIN, ACROSS = "tensor_within", "tensor_across"
 """Names of the groups of ranks that share heads, and of those in the same place of each sub-group."""
@@ -50,8 +51,7 @@ def merged(graph: Graph, group: str) -> Graph:
         if name == WITHIN:
             waiting[owner[op.inputs[0]]] = index, op.inputs[0], given["reduce_op"]
         elif name == ACROSS and before and before[0][1:] == (op.inputs[0], given["reduce_op"]):
-            whole = Const("opaque", f"{PROCESS_GROUP}{group}")
-            arguments = tuple((key, whole if key == "process_group" else value) for key, value in call.arguments)
+            changed = with_values(call, {"process_group": Const("opaque", f"{PROCESS_GROUP}{group}")})
             draft.replaced[before[0][0]] = []
-            draft.replaced[index] = [replace(op, call=draft.call(replace(call, arguments=arguments)))]
+            draft.replaced[index] = [replace(op, call=draft.call(changed))]
     return compacted(draft.finished())

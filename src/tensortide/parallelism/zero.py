@@ -26,7 +26,7 @@ from tensortide.parallelism.listed import lists_of
 from tensortide.parallelism.partials import Partials
 from tensortide.parallelism.rules import rule_of
 from tensortide.parallelism.rules.pointwise import pointwise
-from tensortide.parallelism.sites import base_name
+from tensortide.parallelism.sites import base_name, with_values
 from tensortide.timelines.data_parallel import BUCKET_BYTES
 
 replace = msgspec.structs.replace
@@ -136,7 +136,7 @@ class _Shards:
         partials = Partials(self.draft, self.replicas.group, self.replicas.ranks)
         sharded = set(self.parts) | self.parameters
         sharded |= self._states()
-        self.flat = {s for s in sharded if self._elements(s) > 1}
+        self.flat = {tensor.storage for tensor in graph.tensors if tensor.numel > 1 and tensor.storage in sharded}
         for index in indexes:
             op = graph.ops[index]
             touched = [t for t in (*op.inputs, *op.outputs) if graph.tensors[t].storage in self.flat]
@@ -161,17 +161,12 @@ class _Shards:
         """The storages of optimizer state of the parameters of these replicas, by their names."""
         graph = self.draft.graph
         names = {entry.name for entry in graph.named if entry.role is Role.PARAMETER}
-        found = set()
-        for number, storage in enumerate(graph.storages):
-            if storage.role is Role.OPTIMIZER_STATE:
-                owner = named_after(storage.name, names)
-                if not owner or self.replicas.has(owner):
-                    found.add(number)
-        return found
-
-    def _elements(self, storage: int) -> int:
-        """The most elements of a tensor of a storage."""
-        return max((t.numel for t in self.draft.graph.tensors if t.storage == storage), default=0)
+        return {
+            number
+            for number, storage in enumerate(graph.storages)
+            if storage.role is Role.OPTIMIZER_STATE
+            and (not (owner := named_after(storage.name, names)) or self.replicas.has(owner))
+        }
 
     def _on_parts(self, index: int, op: Op) -> dict[int, str]:
         """Replace an element-wise op by one on parts; the outputs that are partial if it is a norm."""
@@ -198,11 +193,9 @@ class _Shards:
         fresh = [t for t, of in sources if graph.tensors[t].numel > 1 and any(owner[i] in self.flat for i in of)]
         self.flat.update(graph.tensors[t].storage for t in fresh)
         outputs = tuple(map(self._part, op.outputs))
-        arguments = dict(call.arguments)
-        if isinstance(arguments.get("size"), tuple) and outputs:
-            arguments["size"] = self.draft.tensors[outputs[0]].shape
-        changed = replace(call, arguments=tuple(arguments.items()))
-        self.draft.replaced[index] = [replace(op, call=self.draft.call(changed), inputs=inputs, outputs=outputs)]
+        if isinstance(dict(call.arguments).get("size"), tuple) and outputs:
+            call = with_values(call, {"size": self.draft.tensors[outputs[0]].shape})
+        self.draft.replaced[index] = [replace(op, call=self.draft.call(call), inputs=inputs, outputs=outputs)]
         return {}
 
     def _part(self, tensor: int) -> int:

@@ -28,7 +28,8 @@ class Planned(Shown, msgspec.Struct, frozen=True, kw_only=True):
     takes less than ``bound_ns``, which ``proof`` proves (``verify``); ``bound_name`` says by what. ``least``: bytes
     that any plan of the class needs. ``source``: where the plan comes from. ``work``: plans that the search evaluated;
     ``complete``: neither the time limit nor ``watch`` has ended it early. ``unfollowed_ns``: the time of a faster plan,
-    which exceeds the budget in a run of the program, with what that cannot evict; None if there is none.
+    or of this one if no other was found, which exceeds the budget in a run of the program, with what that cannot evict;
+    None if there is none.
     ``enough_bytes``: where there is no plan, the least budget for which one was found; None if that was not looked for.
     ``step`` is what was planned, over these ``links`` (None: a part of a search).
     """

@@ -18,6 +18,7 @@ from msgspec.structs import replace
 
 from tensortide.errors import CaptureError, WorkloadError
 from tensortide.graph.model import Graph, Meta
+from tensortide.memory.allocators import allocator_of
 from tensortide.recorder.build_graph import State, build
 from tensortide.recorder.composites import composites_recorded
 from tensortide.recorder.context import Tracker
@@ -36,7 +37,7 @@ from tensortide.recorder.remedies import Remedy
 from tensortide.recorder.standins import clones, fakes, loaders
 from tensortide.recorder.surroundings import undisturbed
 from tensortide.recorder.target import Scalar, workload
-from tensortide.recorder.torch_compat import disable_current_modes
+from tensortide.recorder.torch_compat import allocator_settings, disable_current_modes
 
 if TYPE_CHECKING:
     from tensortide.recorder.changes import Change
@@ -324,6 +325,9 @@ def meta_of(
 ) -> Meta:
     """Describe a capture here and now; ``notes`` are further assumptions."""
     said = Sentences([], [], []) if mode is None else mode.assumptions()
+    allocator, others = allocator_of(allocator_settings())
+    shown = others and isinstance(mode, CudaFakeMode)
+    unused = (f"the allocator's settings {others} are not modelled",) if shown else ()
     return Meta(
         workload=name,
         hyperparameters=dict(hyperparameters or {}),
@@ -331,11 +335,12 @@ def meta_of(
         captured_on="real" if mode is None else "fake",
         step="first" if first_step else "steady",
         python=platform.python_version(),
-        assumptions=(*notes, *said.every),
+        assumptions=(*notes, *said.every, *unused),
         machine="" if mode is None else mode.machine,
         decisive=tuple(said.decisive),
         untested=tuple(said.untested),
         groups=process_groups(),
+        allocator=allocator,
     )
 
 

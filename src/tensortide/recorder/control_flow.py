@@ -19,11 +19,14 @@ from tensortide.recorder.context import Tracker
 from tensortide.recorder.recorder import Recorder
 from tensortide.recorder.surroundings import replaced
 from tensortide.recorder.torch_compat import (
+    DispatchKey,
     FakeTensor,
     HigherOrderOperator,
+    TorchDispatchMode,
+    current_mode,
     disable_current_modes,
-    operators_over_functions_passed,
     pytree,
+    without_last_mode,
 )
 
 
@@ -57,8 +60,32 @@ def followed(tracker: Tracker | None = None, recorder: Recorder | None = None) -
                 return model
         return compiled(model, **options)
 
-    with replaced(torch, "compile", compile_), operators_over_functions_passed():
+    with replaced(torch, "compile", compile_), _operators_passed():
         yield
+
+
+@contextlib.contextmanager
+def _operators_passed() -> Iterator[None]:
+    """Make higher-order operators reach modes with ``supports_higher_order_operators`` while active. PyTorch before 2.7
+    refuses to call them under a mode that it does not know."""
+    if hasattr(TorchDispatchMode, "supports_higher_order_operators"):
+        yield
+        return
+    kind: Any = HigherOrderOperator
+    dispatch = kind.dispatch
+
+    def passed(operator: Any, key: Any, /, *args: Any, **kwargs: Any) -> Any:
+        mode: Any = current_mode() if key == DispatchKey.Python else None
+        if not getattr(mode, "supports_higher_order_operators", False):
+            return dispatch(operator, key, *args, **kwargs)
+        with without_last_mode():
+            return mode.__torch_dispatch__(operator, (), args, kwargs)
+
+    kind.dispatch = passed
+    try:
+        yield
+    finally:
+        kind.dispatch = dispatch
 
 
 def _kind(model: Any) -> str:

@@ -4,6 +4,7 @@ tensors behave unlike real ones."""
 from __future__ import annotations
 
 import contextlib
+import functools
 import linecache
 import sys
 import threading
@@ -18,9 +19,11 @@ from tensortide.recorder import packed, sparse
 from tensortide.recorder.code_paths import is_internal
 from tensortide.recorder.engine_calls import engine_called_by_pytorch
 from tensortide.recorder.fake_fixes import FIXES
+from tensortide.recorder.fake_results import Results
 from tensortide.recorder.fake_shapes import SHAPES
 from tensortide.recorder.known import KNOWN_NUMEL, SIZED, constant, forgotten, unneeded
 from tensortide.recorder.lazy import lazy_modules
+from tensortide.recorder.lists_of_tensors import made_of_lists
 from tensortide.recorder.pretended import CPU, asked_by_engine
 from tensortide.recorder.readable import readable
 from tensortide.recorder.readings import Finding, Number, ReadSite, Sentences, sentences
@@ -40,6 +43,7 @@ from tensortide.recorder.torch_compat import (
     FakeTensorConverter,
     FakeTensorMode,
     HigherOrderOperator,
+    OpOverload,
     nested_int,
 )
 from tensortide.recorder.value_rules import follow
@@ -120,6 +124,7 @@ class StepFakeMode(FakeTensorMode):
         """Values of the tensor that is allocated next, where a kernel writes them."""
         self._inside = False
         self._storages = Storages()
+        self._results = Results(self)
         self._turn = threading.RLock()
         """Held while an op runs: its kernel sees other devices, also in other threads."""
 
@@ -149,11 +154,15 @@ class StepFakeMode(FakeTensorMode):
         return Sentences(every, [*sorted(self.answered), *said.decisive], said.untested)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """As the base class, but answers the query for a tensor's device, over half of all calls, at once."""
+        """As the base class."""
+        return self.run_op(func, types, args, kwargs or {})
+
+    def run_op(self, func: Any, types: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Run an op, but answer the query for a tensor's device, over half of all calls, at once."""
         with self._turn:
             if func is _DEVICE and (known := device_of(args[0])) is not None:
                 return known
-            return super().__torch_dispatch__(func, types, args, kwargs or {})
+            return self.dispatch(func, types, args, kwargs)
 
     def validate_and_convert_non_fake_tensors(self, func: Any, converter: Any, flat_args: Any, args_spec: Any) -> Any:
         """As the base class, but refuses a parameter of the user's, to which backward would give fake gradients."""
@@ -208,9 +217,27 @@ class StepFakeMode(FakeTensorMode):
         return fake.fake_device
 
     def dispatch(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        """As the base class, with known values of small constants, stand-ins for values that are read, and shape
-        functions of our own for a few ops."""
+        """As the base class, but makes results anew that were returned for the same layouts before."""
         kwargs = kwargs or {}
+        if type(func) is OpOverload:
+            if func.namespace == "profiler":
+                return func(*args, **kwargs)
+            if not _KINDS.issuperset(types) and any(map(_runs_itself, types)):
+                return NotImplemented
+        call = None if self.promised is not None else self._results.call(func, args, kwargs)
+        if call is None:
+            return self.worked_out(func, types, args, kwargs)
+        result = self._results.of(call)
+        if result is NotImplemented:
+            result = self.worked_out(func, types, args, kwargs)
+            self._results.learn(call, result)
+        elif not self._inside:
+            follow(func, self.values, args, kwargs, result)
+        return result
+
+    def worked_out(self, func: Any, types: Any, args: Any, kwargs: dict[str, Any]) -> Any:
+        """Run an op as the base class does, with known values of small constants, stand-ins for values that are read,
+        and shape functions of our own for a few ops."""
         run = eager_body(func) if isinstance(func, HigherOrderOperator) else SHAPES.get(func)
         if run is not None:
             with self:
@@ -290,6 +317,15 @@ class StepFakeMode(FakeTensorMode):
                         self.fake_tensor_converter.invalidate_constant_aliases(tensor.constant)
 
 
+_KINDS = frozenset({torch.Tensor, torch.nn.Parameter, FakeTensor})
+
+
+@functools.cache
+def _runs_itself(kind: type) -> bool:
+    """True for a class of tensors that wrap others, which runs its ops by those of its parts."""
+    return kind not in _KINDS and not issubclass(kind, FakeTensor)
+
+
 def _answer(frame: FrameType | None) -> tuple[float, str] | None:
     """The answer for the library code that reads a value, if any frame up to the user's is in ``ANSWERS``."""
     while frame is not None:
@@ -331,6 +367,7 @@ def same_paths() -> Iterator[None]:
             supported.append(FakeTensor)
             stack.callback(supported.remove, FakeTensor)
         stack.enter_context(readable())
+        stack.enter_context(made_of_lists())
         stack.enter_context(lazy_modules())
         stack.enter_context(replaced(torch.utils, "swap_tensors", _converted))
         stack.enter_context(fake_subclasses())

@@ -1,4 +1,4 @@
-"""Runs of a script with other values, each a fork of one interpreter that has imported what all of them need."""
+"""Runs of a script with other values or as other ranks: forks of one interpreter that has imported what all need."""
 
 from __future__ import annotations
 
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 GRACE_S = 5.0
 """Time in which a script must end that has been told to by a signal."""
+LOOK_S = 1.0
+"""Seconds from one look at an interpreter to the next, which may have ended."""
 
 
 def signal_of(why: BaseException) -> int:
@@ -26,19 +28,70 @@ def signal_of(why: BaseException) -> int:
     return number
 
 
-class Forks:
-    """Interpreter of ``script`` that waits for requests (``script_entry.py``). What its forks print is discarded.
+class Fork:
+    """A run of ``forks`` in the process ``pid``, which is waited for and ended like a ``subprocess.Popen``."""
 
-    It imports the modules ``imports`` first. The file ``request`` is free for others once the first run has ended.
+    def __init__(self, forks: Forks, pid: int) -> None:
+        self.pid = pid
+        self._forks = forks
+        self._status: int | None = None
+
+    def __enter__(self) -> Fork:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        del error
+        self.wait()
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Return the exit status. Raises TimeoutExpired if the run has not ended after so many seconds."""
+        while self._status is None:
+            self._status = self._forks.ended(time.monotonic() + (LOOK_S if timeout is None else timeout))
+            if self._status is None and timeout is not None:
+                raise subprocess.TimeoutExpired(str(self.pid), timeout)
+        return self._status
+
+    def poll(self) -> int | None:
+        """Return the exit status, None while the run goes on."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self.wait(0.0)
+        return self._status
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal to the run unless it has ended."""
+        if self.poll() is None:
+            _send(self.pid, number)
+
+    def kill(self) -> None:
+        """Kill the run unless it has ended."""
+        self.send_signal(signal.SIGKILL)
+
+
+class Forks:
+    """Interpreter of ``script`` that waits for requests (``script_entry.py``). What its forks print goes to ``out`` and
+    ``err``, as ``subprocess.Popen`` takes them.
+
+    It imports the modules ``imports`` first, and writes to the file ``outcome`` if it cannot. The file ``request`` is
+    free for others once the first run has ended.
     """
 
-    def __init__(self, script: Script, request: Path, environment: dict[str, str], imports: Sequence[str] = ()) -> None:
+    def __init__(
+        self,
+        script: Script,
+        request: Path,
+        environment: dict[str, str],
+        imports: Sequence[str] = (),
+        *,
+        outcome: Path | str = os.devnull,
+        out: int | None = subprocess.DEVNULL,
+        err: int | None = subprocess.DEVNULL,
+    ) -> None:
         (taken, given), (heard, said) = os.pipe(), os.pipe()
-        request.write_text(json.dumps({"forks": [taken, said], "imports": imports, "outcome": os.devnull}), "utf-8")
-        self._process = subprocess.Popen(
+        request.write_text(json.dumps({"forks": [taken, said], "imports": imports, "outcome": str(outcome)}), "utf-8")
+        self.process = subprocess.Popen(
             script.command(request),
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
+            stdout=out,
+            stderr=err,
             env=environment,
             cwd=script.folder,
             pass_fds=(taken, said),
@@ -47,14 +100,30 @@ class Forks:
         os.close(said)
         self._requests, self._answers = os.fdopen(given, "wb", buffering=0), os.fdopen(heard, "rb", buffering=0)
 
+    def start(self, request: dict[str, Any]) -> Fork | None:
+        """Run the script once as ``request`` asks; None if the interpreter has ended instead."""
+        self._ask(request)
+        pid = None
+        while pid is None and self.process.poll() is None:
+            pid = self._answer(time.monotonic() + LOOK_S)
+        return None if pid is None else Fork(self, pid)
+
+    def ended(self, until: float) -> int | None:
+        """The exit status of the run that was started last; None if it goes on until then."""
+        status = self._answer(until)
+        return -signal.SIGKILL if status is None and self.process.poll() is not None else status
+
+    def _ask(self, request: dict[str, Any]) -> None:
+        with contextlib.suppress(BrokenPipeError):  # no answer comes then
+            self._requests.write(f"{json.dumps(request)}\n".encode())
+
     def run(self, request: dict[str, Any], longest_s: float) -> None:
         """Run the script once as ``request`` asks, and kill it after ``longest_s``."""
         until = time.monotonic() + longest_s
-        with contextlib.suppress(BrokenPipeError):  # no answer comes then
-            self._requests.write(f"{json.dumps(request)}\n".encode())
+        self._ask(request)
         fork = self._answer(until)
         if fork is None:
-            self._process.kill()
+            self.process.kill()
             return
         try:
             if self._answer(until) is None:
@@ -71,8 +140,8 @@ class Forks:
     def close(self) -> None:
         """End the interpreter."""
         self._requests.close()
-        self._process.kill()
-        self._process.wait()
+        self.process.kill()
+        self.process.wait()
         self._answers.close()
 
     def _answer(self, until: float) -> int | None:

@@ -1,4 +1,4 @@
-"""A script that hangs: its process and those that it started use no processor, and nothing is recorded."""
+"""A script that hangs: its process and those that it started want no processor, and nothing is recorded."""
 
 from __future__ import annotations
 
@@ -9,6 +9,10 @@ import signal
 import subprocess
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from tensortide.recorder.forked_runs import Fork
 
 ASKED = getattr(signal, "SIGURG", None)
 """Signal at which a script's process writes its stack. One that has not begun to listen ignores it."""
@@ -18,6 +22,7 @@ _FRAME = re.compile(r'^  File "(.*)", line (\d+) in (.*)$', re.MULTILINE)
 _LIBRARY = re.compile(
     r"[/\\]lib(64)?[/\\]python[\d.]+[/\\]|[/\\]site-packages[/\\]|[/\\]tensortide[/\\]recorder[/\\]|^<"
 )
+_PROCESSES = Path("/proc")
 _LOOK_S = 0.5
 """Seconds from one look at a process to the next."""
 _LEAST_S = 2.0
@@ -29,7 +34,7 @@ _ANSWER_S = 2.0
 class Idle:
     """Watches a process. ``hangs`` is asked again and again, with what was recorded so far."""
 
-    def __init__(self, process: subprocess.Popen[bytes], longest_s: float) -> None:
+    def __init__(self, process: subprocess.Popen[bytes] | Fork, longest_s: float) -> None:
         self._process, self._longest_s = process, longest_s
         self._looked = self._since = time.monotonic()
         self._used, self._seen = _used_s(process.pid), ""
@@ -69,12 +74,15 @@ def innermost(stack: str) -> str:
 
 
 def _used_s(process: int) -> float | None:
-    """Seconds of processors that a process and its descendants have used; None where that is not known."""
+    """Seconds of processors that a process and its descendants have used, or have waited for while other processes had
+    them: on a busy machine one that works may get none for minutes. None where that is not known."""
+    folder = _PROCESSES / str(process)
     try:
-        children = [each.read_text().split() for each in Path(f"/proc/{process}/task").glob("*/children")]
-        fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+        children = [each.read_text().split() for each in folder.glob("task/*/children")]
+        queued = [int(each.read_text().split()[1]) for each in folder.glob("task/*/schedstat")]
+        fields = (folder / "stat").read_text().rpartition(")")[2].split()
     except (OSError, ValueError):
         return None
-    used = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK")
+    used = sum(map(int, fields[11:15])) / os.sysconf("SC_CLK_TCK") + sum(queued) / 1e9
     # one that has ended meanwhile counts as one that was waited for
     return used + sum(_used_s(int(each)) or 0 for some in children for each in some)

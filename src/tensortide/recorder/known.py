@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from tensortide.recorder.torch_compat import FakeTensor, by_op, no_dispatch
 
@@ -36,6 +37,11 @@ _GROWING = frozenset(
     ]
 )
 """Ops that make results of any size of a small constant, which must not be computed."""
+_RECEIVES: dict[Any, int] = by_op({"c10d.broadcast_.default": 2, "c10d.scatter_.default": 3})
+"""Ops that receive what another rank sends, with the place of the argument that names it, after that of their group.
+
+Messages between two ranks are not among these: a stage of a pipeline that is told nothing asks for the shapes it gets.
+"""
 _BATCH_NORM = _aten.native_batch_norm.default
 
 
@@ -55,18 +61,33 @@ def forgotten(*tensors: Any) -> Iterator[None]:
 def unneeded(mode: Any, func: Any, args: Sequence[Any]) -> tuple[Any, ...]:
     """The arguments whose values a call has no use for, so that PyTorch may answer it from its cache.
 
-    Batch normalization does not compute with the values of its weights; its statistics get others in training.
+    Batch normalization does not compute with the values of its weights; its statistics get others in training. What
+    a collective receives from another rank is not known from then on.
     """
     if func in _GROWING:
         return (args[0],)
+    if func in _RECEIVES:
+        _forget(mode, _received(func, args))
     if func is not _BATCH_NORM:
         return ()
     weight, bias, *statistics, training = args[1:6]
     if training:
-        for tensor in statistics:
-            if getattr(tensor, "constant", None) is not None:
-                mode.fake_tensor_converter.invalidate_constant_aliases(tensor.constant)
+        _forget(mode, statistics)
     return tuple(one for one in (weight, bias, *statistics) if type(one) is FakeTensor)
+
+
+def _forget(mode: Any, tensors: Sequence[Any]) -> None:
+    """Forget the values of ``tensors`` and of those that share their memory."""
+    for tensor in tensors:
+        if getattr(tensor, "constant", None) is not None:
+            mode.fake_tensor_converter.invalidate_constant_aliases(tensor.constant)
+
+
+def _received(func: Any, args: Sequence[Any]) -> Sequence[Any]:
+    """The tensors that a collective fills with values of another rank."""
+    root = _RECEIVES[func]
+    own = dist.ProcessGroup.unbox(args[root - 1]).rank() == args[root]
+    return () if own else args[0]
 
 
 def constant(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> torch.Tensor | None:

@@ -188,7 +188,7 @@ def _refusal() -> TorchUnavailable:
 
 
 _ENGINE = run_backward.__code__
-_WRAPPERS = ("__torch_dispatch__", "inner", "_fn", "device_of")
+_WRAPPERS = ("__torch_dispatch__", "run_op", "inner", "_fn", "device_of")
 
 
 def asked_by_engine(frame: FrameType | None) -> bool:

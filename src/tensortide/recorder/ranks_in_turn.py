@@ -23,8 +23,10 @@ def in_turn(
     first: int,
     others: Callable[[int, Graph], Iterable[int]] = lambda rank, graph: (),
     say: Say = silent,
+    last: Iterable[int] = (),
 ) -> dict[int, Graph]:
-    """Capture the rank ``first``, and then the ``others`` that the steps of captured ranks call for, theirs among them.
+    """Capture the rank ``first``, then the ``others`` that the steps of captured ranks call for, theirs among them, and
+    then the ranks ``last``, which receive what those at their places in other groups have received.
 
     A rank that cannot go on without the message of one that has not run, or fails on what it assumed to be one, is
     captured again after that one; likewise one that assumed another message than was sent then. The result has the rank
@@ -58,6 +60,8 @@ def in_turn(
             more = others(rank, graphs[rank])
         guesses[rank] = messages.guesses
         waiting += [each for each in dict.fromkeys(more) if each not in runs and each not in waiting]
+        if not waiting and not any(messages.wrong(own) for own in guesses.values()):
+            waiting = [each for each in last if each not in runs][:1]
         if not waiting:
             waiting = [each for each, own in guesses.items() if messages.wrong(own)][:1]
             if waiting and runs[waiting[0]] == _MOST_RUNS:

@@ -22,10 +22,10 @@ from tensortide.graph.model import Graph
 from tensortide.recorder.building import meta_of
 from tensortide.recorder.fake_mode import StepFakeMode
 from tensortide.recorder.found import caller, existing
+from tensortide.recorder.hand_updates import HandUpdates
 from tensortide.recorder.live_step import LiveStep
 from tensortide.recorder.not_reached import not_reached, times
 from tensortide.recorder.periods import Periods
-from tensortide.recorder.reading import reader
 from tensortide.recorder.surroundings import alone, replaced
 from tensortide.recorder.torch_compat import LoaderIterator, disable_current_modes
 
@@ -81,8 +81,8 @@ class Recording:
         self._called: weakref.WeakValueDictionary[int, torch.nn.Module] = weakref.WeakValueDictionary()
         self._depth = self._in_backward = self._forwards = self._backwards = 0
         self._whole = self._end_pending = self._is_function = False
-        self._backward_place: int | None = None
-        """A number for the line of the last backward pass of a loop without an optimizer, until the next step."""
+        self._by_hand: HandUpdates | None = None
+        """Training steps of a loop without an optimizer, once it has run a backward pass."""
 
     # -- results --------------------------------------------------------------------------------
 
@@ -142,6 +142,7 @@ class Recording:
             for owner, name, around in (
                 (torch.optim.Optimizer, "__init__", self._made),
                 (torch.autograd, "backward", self._backward),
+                (torch.autograd, "grad", self._backward),
                 (GradScaler, "step", self._scaled_step),
                 (DataLoader, "__iter__", self._iterated),
                 (LoaderIterator, "__next__", self._next),
@@ -273,8 +274,8 @@ class Recording:
             self.alive()
         if self._is_over():
             return
-        if self._backward_place is not None and not self._depth and torch.is_grad_enabled():
-            self._updated_by_hand(self._backward_place)
+        if self._by_hand is not None and not self._depth and torch.is_grad_enabled():
+            self._updated_by_hand(self._by_hand)
         self._called[id(module)] = module
         self._forwards += not self._depth
         self._depth += 1
@@ -335,20 +336,18 @@ class Recording:
             self._in_backward -= 1
         if self._end_pending and not self._in_backward:
             self._end_training_step()
-        elif not (self._in_backward or self._is_function or self._optimizers):
-            frame, _ = reader(sys._getframe(2))
-            self._backward_place = 0 if frame is None else hash((frame.f_code, frame.f_lineno))
+        elif not (self._in_backward or self._is_function or self._optimizers or self._done):
+            if self._by_hand is None:
+                self._by_hand = HandUpdates(self._called)
+                self._open.enter_context(self._by_hand.writes)
+            self._by_hand.passed(sys._getframe(2))
         return result
 
-    def _updated_by_hand(self, line: int) -> None:
-        """End a training step that has updated parameters without an optimizer, after the backward pass of a ``line``:
-        the next step begins with its forward pass. Several lines, each a number, count as several optimizers."""
-        self._backward_place = None
-        if self.periods.stepped(line):
-            self.notes.add(
-                "no optimizer steps: a training step ends before the forward pass after a backward pass, so that one "
-                "which accumulates gradients counts as several"
-            )
+    def _updated_by_hand(self, updates: HandUpdates) -> None:
+        """End a training step if it wrote to parameters. Several lines of backward passes are as several optimizers."""
+        line = updates.ended()
+        if line is not None and self.periods.stepped(line):
+            self.notes.add(updates.note)
             self._end_training_step()
 
     def _iterated(self, function: Callable[..., Any], loader: Any) -> Any:

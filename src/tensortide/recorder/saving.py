@@ -24,6 +24,7 @@ from tensortide.recorder.readings import shortened
 from tensortide.recorder.saved_in_memory import Unwritten, content, loading
 from tensortide.recorder.surroundings import replaced
 from tensortide.recorder.torch_compat import FakeTensor
+from tensortide.recorder.unwritten_listed import listing
 
 _WRITERS = (
     *(("torch", "save"), ("torch.serialization", "save"), ("torch.distributed.checkpoint", "save")),
@@ -58,6 +59,8 @@ def nothing_saved(note: Callable[[str], None]) -> Iterator[None]:
         for owner, name, around in (
             *((os, name, _found_in_memory) for name in ("stat", "lstat")),
             *((os, name, _removed) for name in ("remove", "unlink")),
+            *((os, name, _allowed) for name in ("access", "chmod", "utime")),
+            *((os, name, listing) for name in ("listdir", "scandir")),
             (torch, "load", loading),
             (torch.serialization, "load", loading),
             (sys.modules.get("safetensors.torch"), "load_file", loading),
@@ -124,6 +127,18 @@ def _removed(function: Callable[..., Any], unwritten: Unwritten) -> Callable[...
             function(path, *args, **kwargs)
 
     return removed
+
+
+def _allowed(function: Callable[..., Any], unwritten: Unwritten) -> Callable[..., Any]:
+    """``os.access``, or a function that changes how a file is marked: each is allowed for one that was not written."""
+
+    @functools.wraps(function)
+    def allowed(path: Any, *args: Any, **kwargs: Any) -> Any:
+        if not unwritten or _path(path) not in unwritten:
+            return function(path, *args, **kwargs)
+        return True
+
+    return allowed
 
 
 class _Aside(io.FileIO):

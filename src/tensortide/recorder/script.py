@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import signal
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from functools import partial
 from typing import Any
@@ -16,10 +17,10 @@ from tensortide.errors import CaptureError, NotHere, ProgramFailed, TensortideEr
 from tensortide.graph import Graph
 from tensortide.progress import Say, silent
 from tensortide.recorder.messages import Messages
-from tensortide.recorder.ranks_in_turn import in_turn
+from tensortide.recorder.ranks_in_turn import CaptureRank, in_turn
 from tensortide.recorder.readings import Finding, Reading, ReadSite, sentences
 from tensortide.recorder.script_command import Script
-from tensortide.recorder.script_run import Ended, Runs, readings_in, runs_of
+from tensortide.recorder.script_run import Ended, Interpreter, Runs, readings_in, runs_of
 from tensortide.recorder.trials import findings, most_ops, ops_of
 
 _OF_RANK = re.compile(r"KeyError: '(RANK|LOCAL_RANK|WORLD_SIZE|LOCAL_WORLD_SIZE|MASTER_ADDR|MASTER_PORT)'")
@@ -89,24 +90,45 @@ def capture_script(
     interpreter cannot record.
     """
     place = script.launch.place(options.ranks, options.rank)
-    how = partial(script_rank, script, options, quiet=quiet, say=say, progress=progress)
-    return how(0, Messages()) if place is None else in_turn(how, place.rank, say=progress)[place.rank]
+    with script_ranks(script, options, quiet=quiet, say=say, progress=progress) as run:
+        return run(0, Messages()) if place is None else in_turn(run, place.rank, say=progress)[place.rank]
 
 
-def script_rank(
+@contextlib.contextmanager
+def script_ranks(
     script: Script,
     options: ScriptOptions,
-    rank: int,
-    messages: Messages,
     *,
     quiet: bool = False,
     say: Say = silent,
     progress: Say = silent,
+) -> Iterator[CaptureRank]:
+    """Have what runs a script as one rank after the other while active, for the rest as ``capture_script`` does. On
+    Linux they are forks of one interpreter."""
+    forks = sys.platform == "linux" and script.launch.place(options.ranks, options.rank) is not None
+    interpreter = Interpreter() if forks else None
+    try:
+        yield partial(_rank, script, options, interpreter, quiet=quiet, say=say, progress=progress)
+    finally:
+        if interpreter is not None:
+            interpreter.close()
+
+
+def _rank(
+    script: Script,
+    options: ScriptOptions,
+    interpreter: Interpreter | None,
+    rank: int,
+    messages: Messages,
+    *,
+    quiet: bool,
+    say: Say,
+    progress: Say,
 ) -> Graph:
-    """Run a script as ``rank``, which receives and sends ``messages``; for the rest as ``capture_script`` does."""
+    """Run a script as ``rank``, which receives and sends ``messages``."""
     place = script.launch.place(options.ranks, rank)
     asked = {**asdict(options), "place": place}
-    with runs_of(script.at(place), place, asked, messages, quiet=quiet, say=progress) as runs:
+    with runs_of(script.at(place), place, asked, messages, interpreter, quiet=quiet, say=progress) as runs:
         moved, ended = False, runs.run()
         if "nothing_on_gpu" in ended.outcome:
             say(f"{script.name} put nothing on cuda: it runs again with cuda as its default device")

@@ -92,7 +92,12 @@ class Script:
 
     def command(self, request: Path) -> list[str]:
         """The command that runs the script as the file ``request`` asks."""
-        return [self.interpreter, *self.flags, str(_ENTRY), str(request), self.kind, self.target, *self.arguments]
+        return [self.interpreter, *self.flags, str(_ENTRY), str(request), *self.words]
+
+    @property
+    def words(self) -> list[str]:
+        """What follows the request: the kind of the script, itself, and its arguments."""
+        return [self.kind, self.target, *self.arguments]
 
 
 def find_script(target: str) -> Script | None:

@@ -116,7 +116,6 @@ class _Script:
                 save(recording.graph, self.request["graph"])
                 if recording.graph.meta.untested and recording.mode is not None:
                     self.outcome["readings"] = [asdict(each) for each in recording.mode.values.readings.values()]
-                    self.outcome["imports"] = [name for name in sys.modules if name.startswith("torch.")]
             elif self.request["moved"]:
                 name = self.request["name"]
                 said = f"{name} puts its model on the CPU by name{self._own_option()}"
@@ -242,6 +241,8 @@ class _Script:
             if (mode := self.recording.mode) is not None and mode.unwritten:
                 self.outcome["not_done"] = times(mode.unwritten, "write")
             self._messages.save(Path(self.request["messages"]))
+            if self.request["place"] is not None or "readings" in self.outcome:  # it runs again, or as other ranks
+                self.outcome["imports"] = [name for name in sys.modules if name.startswith("torch.")]
             if self._made:
                 self.outcome["made"] = self._made
             if self._apart is not None:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from tensortide.graph import Graph, load
 from tensortide.progress import Say, silent
-from tensortide.recorder.forked_runs import GRACE_S, Forks, signal_of
+from tensortide.recorder.forked_runs import GRACE_S, Fork, Forks, signal_of
 from tensortide.recorder.idle import Idle
 from tensortide.recorder.messages import Messages
 from tensortide.recorder.not_reached import times
@@ -48,12 +48,35 @@ class Ended:
     outcome: dict[str, Any]
 
 
+class Interpreter:
+    """The interpreter that ranks of a launch are forked from, which the first of them starts."""
+
+    def __init__(self) -> None:
+        self._forks: Forks | None = None
+        self.imports: list[str] = []
+        """Modules that a rank has imported, for those after it."""
+
+    def start(
+        self, script: Script, request: dict[str, Any], file: Path, environment: dict[str, str], out: int
+    ) -> subprocess.Popen[bytes] | Fork:
+        """Run ``script`` as ``request`` asks; the interpreter itself stands for a run if it has ended."""
+        if self._forks is None:
+            self._forks = Forks(script, file, environment, outcome=request["outcome"], out=out, err=None)
+        own = {"imports": self.imports, "environment": environment, "command": script.words}
+        return self._forks.start({**request, **own}) or self._forks.process
+
+    def close(self) -> None:
+        """End the interpreter."""
+        if self._forks is not None:
+            self._forks.close()
+
+
 class Runs:
     """Runs a script, any number of times, and keeps the files of the last run in a folder of its own.
 
     ``messages`` are those of ranks that ran before. ``asked`` are the options of the request: ``patience`` is the time
     in which it must end after the recorded step, ``idle`` that in which it may do nothing before. ``say`` shows now and
-    then how far the script is.
+    then how far the script is. ``interpreter`` is the one to fork runs from (None: each has its own).
     """
 
     def __init__(
@@ -63,12 +86,15 @@ class Runs:
         asked: dict[str, Any],
         messages: Messages,
         folder: Path,
+        interpreter: Interpreter | None,
         *,
         quiet: bool,
         say: Say,
     ) -> None:
         self.script, self._quiet, self._say = script, quiet, say
+        self._who = script.name if place is None else f"{script.name}, rank {place.rank}"
         self._messages = messages
+        self._interpreter = interpreter
         self._request, self._graph, self._outcome, self._progress, self._stack, self._sent = (
             folder / name for name in ("request.json", "step.tide", "outcome.json", "progress", "stack", "messages")
         )
@@ -102,15 +128,16 @@ class Runs:
 
     def run(self, *, moved: bool = False) -> Ended:
         """Run the script. ``moved``: with everything on the pretended GPU."""
-        self._request.write_text(json.dumps(self._begun(moved)), "utf-8")
         began = time.monotonic()
-        status, killed = self._process(None)
+        status, killed = self._process(self._begun(moved), None)
         self._longest_s = time.monotonic() - began
         found = self._found()
         self._messages.update(self._sent)
         if self._hangs:
             found |= {"error": self._hangs, "cannot": True}
         self._imports = found.get("imports", [])
+        if self._interpreter is not None:
+            self._interpreter.imports = self._imports
         self._made = found.get("made", self._made)
         return Ended(status, killed, found)
 
@@ -124,8 +151,7 @@ class Runs:
             self._forks = self._forks or Forks(self.script, self._request, self._environment, self._imports)
             self._forks.run(request, longest_s)
         else:
-            self._request.write_text(json.dumps(request), "utf-8")
-            self._process(longest_s)
+            self._process(request, longest_s)
         found, graph = self._found(), self.graph
         if graph is None and "read" not in found:
             return Ran()
@@ -161,14 +187,14 @@ class Runs:
         if not what:
             step, ops = self._far()
             what = f"in step {step}; step {self._asked['step']} is recorded" + (f", {ops:,} ops so far" if ops else "")
-        self._say(f"{self.script.name}: {now - self._started:.0f} s, {what}")
+        self._say(f"{self._who}: {now - self._started:.0f} s, {what}")
 
     def _far(self) -> tuple[int, int]:
         """The step that the script is in, and the number of its ops so far."""
         words = self._progress.read_text().split() if self._progress.exists() else []
         return (int(words[0]), int(words[1])) if len(words) == 2 else (1, 0)  # else it is being written
 
-    def _hang(self, idle: Idle, process: subprocess.Popen[bytes]) -> tuple[int, bool]:
+    def _hang(self, idle: Idle, process: subprocess.Popen[bytes] | Fork) -> tuple[int, bool]:
         """End a script that hangs, and keep what is said about it. Returns its exit status, and True."""
         place, longest_s = idle.place(self._stack), self._asked["idle"]
         self._hangs = (
@@ -185,18 +211,26 @@ class Runs:
             kept.update(more)
         return found
 
-    def _process(self, longest_s: float | None) -> tuple[int, bool]:
-        """Run the script's process. Returns its exit status, and True if it had to be killed."""
+    def _start(self, request: dict[str, Any], *, silent: bool) -> subprocess.Popen[bytes] | Fork:
+        """Start the script's process."""
         sys.stdout.flush()
-        waits, silent = self._asked["keep_running"], longest_s is not None
-        ends = None if longest_s is None else time.monotonic() + longest_s
-        with subprocess.Popen(
+        out = subprocess.DEVNULL if self._quiet or silent else 2
+        if self._interpreter is not None and not silent:
+            return self._interpreter.start(self.script, request, self._request, self._environment, out)
+        self._request.write_text(json.dumps(request), "utf-8")
+        return subprocess.Popen(
             self.script.command(self._request),
-            stdout=subprocess.DEVNULL if self._quiet or silent else 2,
+            stdout=out,
             stderr=subprocess.DEVNULL if silent else None,
             env=self._environment,
             cwd=self.script.folder,
-        ) as process:
+        )
+
+    def _process(self, request: dict[str, Any], longest_s: float | None) -> tuple[int, bool]:
+        """Run the script's process. Returns its exit status, and True if it had to be killed."""
+        waits, silent = self._asked["keep_running"], longest_s is not None
+        ends = None if longest_s is None else time.monotonic() + longest_s
+        with self._start(request, silent=silent) as process:
             idle = Idle(process, self._asked["idle"])
             try:
                 while True:
@@ -216,7 +250,7 @@ class Runs:
                 raise
 
 
-def _end(process: subprocess.Popen[bytes], why: BaseException) -> None:
+def _end(process: subprocess.Popen[bytes] | Fork, why: BaseException) -> None:
     """End a process as this one is ended: by the signal that ``why`` names, and after a while for certain."""
     until = time.monotonic() + GRACE_S
     with contextlib.suppress(OSError):
@@ -233,14 +267,15 @@ def runs_of(
     place: Place | None,
     asked: dict[str, Any],
     messages: Messages,
+    interpreter: Interpreter | None = None,
     *,
     quiet: bool,
     say: Say = silent,
 ) -> Iterator[Runs]:
     """Have a folder for runs of ``script``, at its ``place`` among several processes, while active. They receive
-    ``messages``, and the first sends some."""
+    ``messages``, and the first sends some; they are forks of ``interpreter``, if there is one."""
     with tempfile.TemporaryDirectory(prefix="tensortide-") as folder:
-        runs = Runs(script, place, asked, messages, Path(folder), quiet=quiet, say=say)
+        runs = Runs(script, place, asked, messages, Path(folder), interpreter, quiet=quiet, say=say)
         try:
             yield runs
         finally:

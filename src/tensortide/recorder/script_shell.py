@@ -33,6 +33,8 @@ _PYTHONS = ("python", "python3")
 _STARTED = ("accelerate", *(name for row in LAUNCHERS for name in row.names if "." not in name))
 _OF_PYTHON = tuple(name for name in _STARTED if not starts_any(name, ()))
 """Launchers that start scripts in Python alone."""
+_PREFIXES = ("exec", "nohup", "time", "env", "nice", "setsid", "timeout", "srun", "command")
+"""Words before a command that starts one of these."""
 _LEFT_OUT = (
     *(
         "rm",
@@ -59,6 +61,23 @@ _LEFT_OUT = (
 
 _FUNCTIONS = "functions.sh"
 _BINARIES = ("/bin/", "/usr/bin/")
+_WITHOUT_FILES = r"""
+function __tensortide_without_files {
+    shopt -s extdebug
+    local command=$BASH_COMMAND word='([^ "'"'"']|"[^"]*"|'"'"'[^'"'"']*'"'"')+'
+    while [[ $command =~ ^(.*[^\ ])\ ([0-9]*\>\&[0-9-]|([0-9]*|\&)(\>|\>\>|\>\|)\ ?$word)$ ]]; do
+        command=${BASH_REMATCH[1]}
+    done
+    [[ $command != "$BASH_COMMAND" && $command\  =~ ^([A-Za-z_0-9]+=$word\ +)*(STARTS)\  ]] || return 0
+    [[ $command =~ python[0-9.]*\ (-[A-Za-z]*[cV]|--version|-)(\ |$) ]] && return 0
+    HANDOVER --not-done "> file"
+    [[ $command == exec ]] || eval "$command"
+    return 1
+}
+trap __tensortide_without_files DEBUG
+set -T
+"""
+"""Has bash leave out redirections of output to files, which would empty them, where a command may start Python."""
 
 
 class Started(NamedTuple):
@@ -201,6 +220,9 @@ def _write_programs(folder: Path, settings: str) -> None:
     found = f'exec "$(PATH="${{PATH#{folder}:}}" command -v find)" "$@"'  # what -exec names is one of these programs
     deletes = f'*" -delete "*) exec {here} --not-done "find -delete"'
     _program(folder / "find", f'#!/bin/sh\ncase " $* " in {deletes};; esac\n{found}\n')
+    names = "|".join((*_SHELLS, *_STARTED, r"python[0-9.]*", r"[^\ ]*\.sh"))
+    starts = rf"(({'|'.join(_PREFIXES)})\ (.*\ )?)?([^\ ]*/)?({names})(\ .*)?|exec"
+    lines += [_WITHOUT_FILES.replace("STARTS", starts).replace("HANDOVER", here)]
     (folder / _FUNCTIONS).write_text("\n".join((*lines, "")), "utf-8")
 
 

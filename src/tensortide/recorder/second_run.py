@@ -189,7 +189,7 @@ def _reading(function: Callable[..., Any], world: SecondRun) -> Callable[..., An
     return read
 
 
-class _Entries:
+class Entries:
     """Entries of several folders as those of one, like ``os.scandir``."""
 
     def __init__(self, found: list[Any]) -> None:
@@ -201,7 +201,7 @@ class _Entries:
     def __next__(self) -> Any:
         return next(self._left)
 
-    def __enter__(self) -> _Entries:
+    def __enter__(self) -> Entries:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -223,7 +223,7 @@ def _listed(function: Callable[..., Any], world: SecondRun) -> Callable[..., Any
             for each in function(name if there == path else there):  # as paths of entries begin
                 found.setdefault(each if isinstance(each, str) else each.name, each)
         kept = [each for key, each in found.items() if world.exists(world.read(str(Path(path, key))))]
-        return kept if function.__name__ == "listdir" else _Entries(kept)
+        return kept if function.__name__ == "listdir" else Entries(kept)
 
     return listed
 

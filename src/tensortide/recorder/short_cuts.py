@@ -4,6 +4,7 @@ already, and slices of a whole dimension. A tracer of PyTorch's sees them like a
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import functools
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -50,8 +51,32 @@ def short_cuts_seen(record: Record) -> Iterator[None]:
     def sliced(tensor: Any, dimension: int, make: Callable[[], Any]) -> Any:
         return record(_aten.slice.Tensor, make, (tensor, dimension, 0, _END), {})
 
-    with replaced(torch.Tensor, "contiguous", made_contiguous), replaced(torch.Tensor, "__getitem__", indexed):
-        yield
+    try:
+        with replaced(torch.Tensor, "contiguous", made_contiguous), replaced(torch.Tensor, "__getitem__", indexed):
+            _not_sequences(torch.Tensor)
+            yield
+    finally:
+        _not_sequences(torch.Tensor)
+
+
+def _not_sequences(kind: type) -> None:
+    """Have objects of the class ``kind``, whose ``__getitem__`` was set or reset, be no sequences for C code.
+
+    Python makes a class one then, for good. ``torch.tensor`` asks sequences in its list for their length, and tensors
+    of no dimension have none.
+    """
+    pointer = ctypes.sizeof(ctypes.c_void_p)
+    methods = ctypes.c_void_p.from_address(id(kind) + object.__basicsize__ + _AS_SEQUENCE * pointer).value
+    if methods is not None:
+        ctypes.c_void_p.from_address(methods + _ITEM * pointer).value = None
+    subclasses: list[type] = type.__subclasses__(kind)
+    for each in subclasses:
+        if "__getitem__" not in vars(each):
+            _not_sequences(each)
+
+
+_AS_SEQUENCE, _ITEM = 11, 3
+"""Places of pointers: that to the methods of sequences in a class, after its header, and in those that to an item."""
 
 
 def _whole_slices(tensor: Any, parts: tuple[Any, ...]) -> tuple[list[int], list[int], bool]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import importlib
+import os
 import re
 import sys
 from collections.abc import Iterator, Mapping
@@ -88,15 +89,14 @@ try:
     from torch.autograd.graph import _engine_run_backward as run_backward
     from torch.optim.optimizer import _foreach_supported_types as _optimizers_types
     from torch.utils._device import DeviceContext
+    from torch.utils._device import _device_constructors as device_constructors
     from torch.utils._foreach_utils import _foreach_supported_types as _clipping_types
     from torch.utils._mode_utils import no_dispatch
-    from torch.utils._python_dispatch import (
-        TorchDispatchMode,
-        _get_current_dispatch_mode,
-        _pop_mode_temporarily,
-    )
+    from torch.utils._python_dispatch import TorchDispatchMode
     from torch.utils._python_dispatch import _disable_current_modes as without_modes
+    from torch.utils._python_dispatch import _get_current_dispatch_mode as current_mode
     from torch.utils._python_dispatch import _get_current_dispatch_mode_stack as current_modes
+    from torch.utils._python_dispatch import _pop_mode_temporarily as without_last_mode
     from torch.utils.data.dataloader import _BaseDataLoaderIter as LoaderIterator
 except ImportError as error:
     raise lacking("tensortide", error) from error
@@ -135,9 +135,12 @@ __all__ = [
     "core_answers",
     "current_autograd_node",
     "current_graph_task_id",
+    "current_mode",
     "current_modes",
     "decomposition_table",
+    "device_constructors",
     "disable_current_modes",
+    "dispatch_keys",
     "ensure_cuda_guard",
     "fake_module",
     "forget_missing_gpu",
@@ -146,6 +149,7 @@ __all__ = [
     "fused_sgd_",
     "generic_scan",
     "gradients_of_stage",
+    "guard_of_data",
     "has_any_kernel",
     "has_kernel",
     "include_key",
@@ -160,12 +164,12 @@ __all__ = [
     "next_sequence_number",
     "no_dispatch",
     "op_names",
-    "operators_over_functions_passed",
     "parse_schema",
     "partitioner",
     "pytree",
     "run_backward",
     "set_grad_enabled",
+    "without_last_mode",
 ]
 
 FOREACH_TYPES: tuple[list[Any], ...] = (_optimizers_types, _clipping_types)
@@ -181,7 +185,7 @@ ATTRIBUTES: dict[Any, tuple[str, ...]] = {
     ),
     torch.autocast: ("_enabled",),
     torch.UntypedStorage: ("_cdata", "_new_with_weak_ptr"),
-    torch.nn.Module: ("_buffers", "_parameters"),
+    torch.nn.Module: ("_buffers", "_call_impl", "_compiled_call_impl", "_parameters"),
     torch.library.Library: ("_destroy",),
     torch.ops.aten.mm.default: ("_op", "_op_dk", "_opname", "_overloadname", "_overloadpacket", "_schema"),
     torch.autograd.graph.Node: ("_sequence_nr",),
@@ -292,6 +296,17 @@ key_above_autograd: Any = (
     else None
 )
 """The same; None where no handler can be registered for it."""
+dispatch_keys: Any = found("torch._C._dispatch_keys")
+"""The set of dispatch keys of a tensor."""
+
+
+def guard_of_data(mode: Any) -> Any:
+    """The function that a fake-tensor mode gives each of its tensors to, so that their memory is not read unnoticed."""
+    warns = getattr(mode, "_allow_unsafe_data_ptr_access", False)
+    name = "_set_warn_deprecated_on_mutable_data_ptr" if warns else "_set_throw_on_mutable_data_ptr"
+    return found(f"torch._C.{name}")
+
+
 nested_int: Any = found("torch._C._get_nested_int")
 """Makes the length of the ragged dimension of a nested tensor, by the number of its offsets and a factor."""
 assign_buckets: Any = found("torch.distributed._compute_bucket_assignment_by_size")
@@ -322,30 +337,6 @@ def compiled_calls() -> tuple[Any, str]:
     dynamo = importlib.import_module("torch._dynamo.eval_frame")
     names = ("_callback_from_stance", "_maybe_set_eval_frame", "set_eval_frame")
     return dynamo, next(name for name in names if hasattr(dynamo, name))
-
-
-@contextlib.contextmanager
-def operators_over_functions_passed() -> Iterator[None]:
-    """Make higher-order operators reach modes with ``supports_higher_order_operators`` while active. PyTorch before 2.7
-    refuses to call them under a mode that it does not know."""
-    if hasattr(TorchDispatchMode, "supports_higher_order_operators"):
-        yield
-        return
-    kind: Any = HigherOrderOperator
-    dispatch = kind.dispatch
-
-    def passed(operator: Any, key: Any, /, *args: Any, **kwargs: Any) -> Any:
-        mode: Any = _get_current_dispatch_mode() if key == DispatchKey.Python else None
-        if not getattr(mode, "supports_higher_order_operators", False):
-            return dispatch(operator, key, *args, **kwargs)
-        with _pop_mode_temporarily():
-            return mode.__torch_dispatch__(operator, (), args, kwargs)
-
-    kind.dispatch = passed
-    try:
-        yield
-    finally:
-        kind.dispatch = dispatch
 
 
 @contextlib.contextmanager
@@ -384,3 +375,9 @@ def key_included() -> Iterator[None]:
     finally:
         include_key(key_above_autograd, before)
         dispatcher._compute_keyset = keys_of
+
+
+def allocator_settings() -> str:
+    """The settings of PyTorch's allocator for GPUs, as the program or its environment has made them."""
+    settings = found("torch._C._accelerator_getAllocatorSettings")
+    return os.environ.get("PYTORCH_CUDA_ALLOC_CONF", "") if settings is None else str(settings())

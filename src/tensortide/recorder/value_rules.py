@@ -73,6 +73,12 @@ def _summed(func: Any, values: Values, args: Sequence[Any], kwargs: Mapping[str,
     return _same(func, values, args, kwargs, result) * args[0].numel() // max(1, result.numel())
 
 
+def _evenly(func: Any, values: Values, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> Any:
+    """The count of elements in each bin, as if they were spread evenly: tokens among experts."""
+    del func, values, kwargs
+    return args[0].numel() // max(1, result.numel())
+
+
 def _within(func: Any, values: Values, args: Sequence[Any], kwargs: Mapping[str, Any], result: Any) -> Any:
     """The middle of the range of ``randint`` and ``random_``."""
     del values, result, kwargs
@@ -108,8 +114,13 @@ _RULES: dict[str, Rule] = {
     "searchsorted": _always(0),
     "bucketize": _always(0),
     "isin": _isin,
+    "histc": _evenly,
 }
 """Rules by the name of an op, without the underscore of its in-place form."""
+_MOVING = frozenset(
+    f"_c10d_functional::{name}" for name in ("all_to_all_single", "all_gather_into_tensor", "broadcast", "wait_tensor")
+)
+"""Collectives whose results are elements of ranks, which are taken to have like ones."""
 _MAKERS = frozenset(name for name, rule in _RULES.items() if rule not in (_same, _summed))
 
 
@@ -117,7 +128,8 @@ _MAKERS = frozenset(name for name, rule in _RULES.items() if rule not in (_same,
 def _rule(func: Any) -> tuple[Rule | None, bool]:
     """The rule of an op, and whether it holds whatever the operands are."""
     if not isinstance(func, OpOverload) or func.namespace != "aten":
-        return None, False
+        moves = isinstance(func, OpOverload) and func._schema.name in _MOVING
+        return (_same, False) if moves else (None, False)
     name = func._schema.name.removeprefix("aten::").removesuffix("_")
     if name in _RULES:
         return _RULES[name], name in _MAKERS

@@ -5,23 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import TYPE_CHECKING, Annotated
 
 import msgspec
 
-from tensortide.errors import ExitStatus, RequestError
+from tensortide.errors import ExitStatus, RequestError, UnknownCost
 from tensortide.graph import Graph, unrolled
+from tensortide.graph.ways import peers
 from tensortide.importers.door import resolve
 from tensortide.parallelism.joined import JoinedStep, joined
-from tensortide.parallelism.meetings import listed, meetings, peers
+from tensortide.parallelism.meetings import listed, meetings
 from tensortide.progress import Say, silent
 from tensortide.recorder import resolver
 from tensortide.recorder.ranks_in_turn import in_turn
-from tensortide.recorder.script import script_rank
+from tensortide.recorder.script import script_ranks
 from tensortide.recorder.script_command import Script
 from tensortide.shown import Show, Shown
 from tensortide.studies.fit.verdict import verdict
+from tensortide.targets.assumptions import require_certain
 from tensortide.targets.durations import predicted_on
 from tensortide.targets.machines import nodes_for, one_of
 from tensortide.targets.requests import CaptureRequest
@@ -115,17 +116,26 @@ class Job(Shown):
 
 
 def job_of(
-    target: str, asked: CaptureRequest, rates: LinkRates = OF_CATALOGUE, memory: int | None = None, say: Say = silent
+    target: str,
+    asked: CaptureRequest,
+    rates: LinkRates = OF_CATALOGUE,
+    memory: int | None = None,
+    say: Say = silent,
+    *,
+    strict: bool = False,
 ) -> Job:
     """Capture one rank of each stage of a launch command, and join their steps on the machines asked for.
 
     These are rank 0 and all that it exchanges messages with, or that those do; and the last rank, whose shards may be
     smaller. ``memory`` stands for that of a device.
 
-    Raises RequestError for a target that is no launch of several ranks; CaptureError where these do not match.
+    Raises RequestError for a target that is no launch of several ranks; CaptureError where these do not match; if
+    ``strict``, Doubtful for a step that depends on what was assumed, and UnknownCost for ops without a known time.
     """
     script = resolve(target)
     asked.require(script)
+    if strict:
+        asked.require_full_names()
     if not isinstance(script, Script) or (place := script.launch.place(asked.ranks, None)) is None:
         raise RequestError("--all-stages goes with the launch of several ranks, as in -- torchrun --nproc_per_node 8")
     if len(asked.machines) > 1:
@@ -138,12 +148,17 @@ def job_of(
 
     def others(rank: int, graph: Graph) -> Iterable[int]:
         # The last rank is captured for its own memory: those that it exchanges messages with are like those of rank 0.
-        return () if rank == last else [*sorted(peers(rank, graph)), last]
+        return () if rank == last else sorted(peers(rank, graph))
 
-    run = partial(script_rank, script, one.of_script(compare=False), quiet=say is silent, progress=say)
-    graphs = {rank: unrolled(graph) for rank, graph in in_turn(run, 0, others, say).items()}
+    with script_ranks(script, one.of_script(compare=strict), quiet=say is silent, progress=say) as run:
+        graphs = {rank: unrolled(graph) for rank, graph in in_turn(run, 0, others, say, [last]).items()}
+    for graph in graphs.values() if strict else ():
+        require_certain(graph)
     card = one.card if memory is None else of_bytes(memory, one.card)
-    return job_from(script.name, place.ranks, graphs, nodes, card)
+    job = job_from(script.name, place.ranks, graphs, nodes, card)
+    if strict and job.step_time is not None and job.step_time.unknown:
+        raise UnknownCost(f"--strict: {job.step_time.unknown} ops of the captured ranks have no known time")
+    return job
 
 
 def job_from(name: str, ranks: int, graphs: Mapping[int, Graph], nodes: Nodes | None, card: Card | None = None) -> Job:

@@ -71,7 +71,7 @@ class MemoryRequest(Request):
     allocator: Annotated[
         str,
         Opt(
-            "Also replay the step on an allocator: exact, cpu, cuda or pages.",
+            f"Also replay the step on an allocator: {', '.join(ALLOCATORS)}.",
             read=_allocator,
             common=True,
             value="NAME",

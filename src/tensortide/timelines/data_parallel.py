@@ -6,8 +6,9 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import replace
 from typing import Annotated, NamedTuple, TypeVar
 
-from tensortide.graph.communication import kind_of, moves_data, payload_bytes
+from tensortide.graph.communication import kind_of, payload_bytes
 from tensortide.graph.model import Graph, Phase, Role
+from tensortide.graph.ways import rank_of, ways
 from tensortide.shown import Show
 from tensortide.timelines.events import Events, Kind
 from tensortide.timelines.step import StepTimeline
@@ -131,17 +132,18 @@ def buckets_of(
 
 
 def recorded_exchange(graph: Graph, nodes: Nodes) -> tuple[Exchange, dict[int, Estimate]]:
-    """Predict the collectives that ``graph`` was captured with, among all devices of ``nodes``: none is hidden.
+    """Predict the collectives that ``graph`` was captured with, each among the ranks of its own group: none is hidden.
+    Those of all ranks are among all devices of ``nodes``, be they more or less.
 
     Also returns the time of each op; one whose kind is not known is an unknown time.
     """
     times: dict[int, Estimate] = {}
-    nbytes = 0
-    for op in graph:
-        if moves_data(op.name):
-            kind, size = kind_of(op.name), payload_bytes(op)
-            nbytes += size
-            times[op.index] = UNKNOWN if kind is None else _collective(kind, size, nodes)
+    nbytes, most = 0, max(map(len, graph.meta.groups.values()), default=0)
+    for op, way in ways(rank_of(graph), graph):
+        kind, size = kind_of(op.name), payload_bytes(op)
+        nbytes += size
+        members = way.members if len(way.ranks) < most or way.sender >= 0 else range(nodes.size)
+        times[op.index] = UNKNOWN if kind is None else _collective(kind, size, members, nodes)
     waits = tuple((op + 1, round(time.time_ns)) for op, time in times.items())
     whole = sum(times.values(), Estimate())
     ends = round(whole.low_ns), round(whole.high_ns)
@@ -170,10 +172,11 @@ def with_exchange(line: StepTimeline, exchange: Exchange) -> tuple[Events, tuple
     return replace(events, start_ns=events.start_ns + later, end_ns=events.end_ns + later), runs
 
 
-def _collective(kind: str, nbytes: int, nodes: Nodes) -> Estimate:
+def _collective(kind: str, nbytes: int, members: Sequence[int], nodes: Nodes) -> Estimate:
     row = COLLECTIVES[kind]
-    ranks = 2 if row.joins_two else nodes.size
-    return predict_collective(kind, row.padded(nbytes, ranks), ranks, nodes).estimate
+    wanted = min(2 if row.joins_two else len(members), nodes.size)
+    ranks = members if len(members) == wanted and max(members) < nodes.size else range(wanted)
+    return predict_collective(kind, row.padded(nbytes, wanted), ranks, nodes).estimate
 
 
 class _Ready(NamedTuple):

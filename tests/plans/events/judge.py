@@ -188,6 +188,12 @@ def _judgement(instance: Instance, plan: Any, budget: int | None, serial: bool) 
     return found
 
 
+def time_and_peak(instance: Instance, steps: Sequence[Step], budget: int) -> tuple[int, int]:
+    """Time and peak of a plan as the checker plays it; it raises Illegal for one that breaks a rule."""
+    found = judge().play(judged(instance), judged_plan(instance, steps, {}), budget)
+    return found["makespan_ns"], found["peak_bytes"]
+
+
 def assert_judged_alike(
     instance: Instance,
     steps: Sequence[Step],

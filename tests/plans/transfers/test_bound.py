@@ -13,9 +13,9 @@ from tensortide.plans.instance import Instance, InstanceOp, InstanceStorage
 from tensortide.plans.proofs import verify
 from tensortide.plans.transfers.bound import waits
 from tensortide.plans.transfers.exact import improve
-from tensortide.plans.transfers.least import least_with_transfers
 from tensortide.plans.transfers.search import Transfers
 from tensortide.plans.transfers.windows import Row, Windows, windows
+from tensortide.plans.under_budget.idle import least_with_transfers
 from tensortide.timing.links import Link
 from tests.plans.events.judge import instance_of
 from tests.plans.transfers.drawn import training_step

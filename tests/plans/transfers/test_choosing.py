@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import random
+from fractions import Fraction
 from itertools import pairwise
 
+import msgspec
 import numpy as np
 import pytest
 
@@ -15,12 +17,16 @@ from tensortide.plans.model import Compute, Fetch
 from tensortide.plans.transfers.choosing import PRICES, Choosing, Setting
 from tensortide.plans.transfers.kernels.arrays import HERE
 from tensortide.plans.transfers.kernels.placing import NEVER
-from tensortide.plans.transfers.residences import steps_of
 from tensortide.plans.transfers.search import Transfers
+from tensortide.plans.under_budget.local_search import LocalSearch
+from tensortide.plans.under_budget.sequence import steps_of
 from tensortide.plans.under_budget.tables import Ints
+from tensortide.plans.under_budget.touches import touches_of
 from tensortide.search_limit import no_look
+from tensortide.timing.links import Link
 from tests.plans.events.judge import assert_judged_alike
 from tests.plans.transfers.drawn import training_step
+from tests.plans.under_budget.test_search import chained
 
 SEEDS = range(150)
 
@@ -53,7 +59,7 @@ def test_a_choice_takes_as_long_as_its_plan_and_exceeds_no_capacity(seed: int) -
         return
     search = Transfers(step, choosing.budget)
     homes = search.homes(choosing.setting.homes(made))
-    steps = steps_of(step, choosing.setting.told(made))
+    steps = steps_of(choosing.setting.t, choosing.setting.told(made))
     try:
         played = play(step, steps, home=homes, budget_bytes=choosing.budget)
     except PlanError:
@@ -75,7 +81,9 @@ def test_every_fetch_ends_before_what_needs_it_starts(seed: int) -> None:
     if made.short_bytes or any(link.capacity_bytes is not None for link in step.links):
         return
     homes = Transfers(step, choosing.budget).homes(choosing.setting.homes(made))
-    played = play(step, steps_of(step, choosing.setting.told(made)), home=homes, budget_bytes=choosing.budget)
+    played = play(
+        step, steps_of(choosing.setting.t, choosing.setting.told(made)), home=homes, budget_bytes=choosing.budget
+    )
     arrives: dict[int, int] = {}
     for primitive, start, end in zip(played.steps, played.start_ns, played.end_ns, strict=True):
         if isinstance(primitive, Fetch):
@@ -156,8 +164,23 @@ def test_what_is_said_to_stall_nothing_takes_the_time_of_its_ops_within_the_budg
     if found.made.short_bytes:
         assert (choosing.x.level[:-1] - found.away).max() > choosing.budget
         return
-    steps = steps_of(step, choosing.setting.told(found.made))
+    steps = steps_of(choosing.setting.t, choosing.setting.told(found.made))
     homes = Transfers(step, choosing.budget).homes(choosing.setting.homes(found.made))
     played = play(step, steps, home=homes, budget_bytes=choosing.budget)
     assert_judged_alike(step, steps, homes, choosing.budget, played)
     assert played.makespan_ns == found.made.time_ns == step.base_ns
+
+
+@pytest.mark.parametrize("seed", [27, 45, 54, 57])
+def test_an_op_that_makes_a_resident_storage_again_leaves_the_older_copy_to_later_ops(seed: int) -> None:
+    step = msgspec.structs.replace(chained(seed), links=(Link("host", Fraction(10**9), 0),))
+    setting = Setting(step, no_look, lambda ops: None)
+    whole, ones = np.arange(len(step.ops)), np.ones(len(step.storages))
+    peak = int(touches_of(setting.t, whole).level.max())
+    local = LocalSearch(setting.t, peak * 7 // 10, lambda ops: None)
+    _, sequence, _ = local.relieved(whole, np.zeros(len(whole), np.int64), ones, 1.0, no_look)
+    choosing = Choosing(setting, sequence, peak)
+    for choice in (choosing.nothing(), choosing.everything("host")):
+        made = choosing.made(choice)
+        played = play(step, steps_of(setting.t, setting.told(made)), home=setting.homes(made))
+        assert played.makespan_ns == made.time_ns

@@ -11,12 +11,14 @@ import pytest
 from tensortide.plans.instance import Instance
 from tensortide.plans.transfers.choosing import Choosing, Setting
 from tensortide.plans.transfers.kernels.arrays import HERE
-from tensortide.plans.transfers.least import least_with_transfers
 from tensortide.plans.transfers.search import Moved, Transfers
+from tensortide.plans.under_budget.idle import least_with_transfers
 from tensortide.plans.under_budget.tables import Ints
 from tensortide.search_limit import no_look
 from tests.plans.events.judge import assert_judged_alike, instance_of, plan_of, planning_folder
 from tests.plans.transfers.drawn import training_step
+
+CASE = ("J08", 29, "offload")
 
 
 def drawn(seed: int) -> tuple[random.Random, Instance, int]:
@@ -137,3 +139,14 @@ def test_a_choice_is_carried_to_its_own_sequence_as_it_is(seed: int) -> None:
     longer = Choosing(choosing.setting, np.array(sequence, np.int64), choosing.budget)
     of = {int(longer.v.storage[i]) for i in np.flatnonzero(longer.carried(choosing, choice) != HERE)}
     assert of <= {int(choosing.v.storage[i]) for i in np.flatnonzero(choice != HERE)}
+
+
+def test_an_early_fetch_leaves_room_for_what_is_still_being_copied() -> None:
+    """Moves alone reach the proven optimum, without the solver."""
+    data = json.loads((planning_folder() / "joint.json").read_text())
+    (best_ns,) = (x["best_ns"] for x in data["cases"] if (x["instance"], x["budget_bytes"], x["allow"]) == CASE)
+    instance = instance_of(data["instances"][CASE[0]])
+    search = Transfers(instance, CASE[1])
+    search.sequence(range(len(instance.ops)), 1000, "moves alone")
+    assert search.best is not None
+    assert search.best.played.makespan_ns == best_ns

@@ -9,8 +9,8 @@ import pytest
 from tensortide.plans.events import play
 from tensortide.plans.instance import Instance
 from tensortide.plans.model import Compute
-from tensortide.plans.transfers.least import least_with_transfers
 from tensortide.plans.transfers.search import Transfers
+from tensortide.plans.under_budget.idle import least_with_transfers
 from tests.plans.events.drawn import random_instance
 from tests.plans.events.judge import assert_judged_alike
 

@@ -10,6 +10,7 @@ import pytest
 
 from tensortide.errors import PlanError
 from tensortide.plans.instance import Instance, InstanceOp, InstanceStorage
+from tensortide.plans.model import Compute
 from tensortide.plans.proofs import verify
 from tensortide.plans.remat.schedule import recorded
 from tensortide.plans.under_budget import local_search
@@ -20,12 +21,13 @@ from tensortide.plans.under_budget.kernels import STOP
 from tensortide.plans.under_budget.moments import moments_bound
 from tensortide.plans.under_budget.moves import MORE, prune, repair, rounds
 from tensortide.plans.under_budget.search import Search
-from tensortide.plans.under_budget.sequence import Evaluated, evaluate, with_evictions
+from tensortide.plans.under_budget.sequence import Evaluated, evaluate, steps_of
 from tensortide.plans.under_budget.tables import tables
 from tensortide.studies.planning.problem import Problem
 from tests.marks import some_slow
 from tests.plans.dags import random_dag
-from tests.plans.under_budget.cases import cases, instance_of, judged, name_of, raw, stored_of
+from tests.plans.events.judge import instance_of, time_and_peak
+from tests.plans.under_budget.cases import cases, name_of, raw
 
 SMALL = [case for number, case in enumerate(cases()) if number % 4 in (1, 2)]
 """Small steps, each with half of its orders and budgets."""
@@ -41,8 +43,7 @@ def searched(problem: Instance, budget_bytes: int, effort: float = 0.05) -> Sear
 
 @pytest.mark.parametrize("case", RECORDED, ids=name_of)
 def test_what_is_found_is_legal_and_never_below_the_bound(case: dict[str, Any]) -> None:
-    stored, budget = raw(case), case["budget_bytes"]
-    problem = instance_of(stored)
+    problem, budget = instance_of(raw(case)), case["budget_bytes"]
     t = tables(problem)
     idle = idle_intervals(problem, t)
     if case["status"] == "infeasible":
@@ -56,7 +57,7 @@ def test_what_is_found_is_legal_and_never_below_the_bound(case: dict[str, Any]) 
     assert closer <= case["best_ns"]
     best = searched(problem, budget).best
     if best is not None:
-        time, peak = judged(stored, with_evictions(t, best.sequence), budget)
+        time, peak = time_and_peak(problem, steps_of(t, map(Compute, best.sequence.tolist())), budget)
         assert (time, peak) == (best.time_ns, best.peak_bytes)
         assert case["best_ns"] <= time
 
@@ -104,7 +105,7 @@ def test_plans_of_random_steps_are_legal_fit_and_respect_the_bound(seed: int) ->
         best = searched(problem, budget).best
         if best is not None:
             assert best.time_ns >= bound
-            time, found = judged(stored_of(problem), with_evictions(t, best.sequence), budget)
+            time, found = time_and_peak(problem, steps_of(t, map(Compute, best.sequence.tolist())), budget)
             assert (time, found) == (best.time_ns, best.peak_bytes)
 
 
@@ -279,5 +280,5 @@ def test_small_sources_stay_in_exchange_for_the_gradients_that_they_restore() ->
     search.repair_by_exchange(np.arange(len(problem.ops)))
     assert search.best is not None
     assert optimum(problem, budget, free=False).bound_ns == search.best.time_ns
-    played = judged(stored_of(problem), with_evictions(t, search.best.sequence), budget)
+    played = time_and_peak(problem, steps_of(t, map(Compute, search.best.sequence.tolist())), budget)
     assert played == (search.best.time_ns, search.best.peak_bytes)

@@ -8,21 +8,24 @@ import pytest
 
 from tensortide.errors import PlanError
 from tensortide.plans.instance import Instance, InstanceOp, InstanceStorage
-from tensortide.plans.under_budget.sequence import evaluate, with_evictions
+from tensortide.plans.model import Compute
+from tensortide.plans.under_budget.sequence import evaluate, steps_of
 from tensortide.plans.under_budget.tables import tables
-from tests.plans.under_budget.cases import cases, instance_of, judged, name_of, raw
+from tests.plans.events.judge import instance_of, time_and_peak
+from tests.plans.under_budget.cases import cases, name_of, raw
 
 WITNESSED = [case for case in cases() if case.get("plan")]
 
 
 @pytest.mark.parametrize("case", WITNESSED, ids=name_of)
 def test_a_known_optimum_plays_as_the_checker_says(case: dict[str, Any]) -> None:
-    stored = raw(case)
-    problem = instance_of(stored)
+    problem = instance_of(raw(case))
     t = tables(problem)
     order = [step[1] for step in case["plan"]["steps"] if step[0] == "compute"]
     played = evaluate(problem, t, order, free=case["order"] == "free")
-    assert (played.time_ns, played.peak_bytes) == judged(stored, with_evictions(t, order), case["budget_bytes"])
+    assert (played.time_ns, played.peak_bytes) == time_and_peak(
+        problem, steps_of(t, map(Compute, order)), case["budget_bytes"]
+    )
     assert played.time_ns == case["best_ns"]
     assert played.peak_bytes <= case["budget_bytes"]
 

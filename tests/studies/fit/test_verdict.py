@@ -84,6 +84,34 @@ def test_what_repeated_modules_keep_is_one_group() -> None:
     assert found.share == found.nbytes / timeline(graph).peak_bytes > 0.5
 
 
+def test_temporaries_of_the_backward_pass_do_not_count_as_kept_for_it() -> None:
+    class Block(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.qkv = nn.Linear(8, 24)
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            q, k, v = self.qkv(x).chunk(3, -1)
+            mixed: torch.Tensor = torch.softmax(q @ k.mT, -1) @ v
+            return mixed
+
+    def build() -> Callable[[], Any]:
+        blocks, x = nn.Sequential(Block()), torch.randn(8, 256, 8)
+        return lambda: blocks(x).sum().backward()
+
+    graph = capture(build)
+    line, scores = timeline(graph), 8 * 256 * 256 * 4
+    kept = [one for one in line.alive() if one.role == "activation"]
+    assert sum(one.nbytes >= scores for one in kept) == 1  # the softmax; the two gradients of its size are temporaries
+    found = verdict(graph, timed=False).dominant
+    assert found is not None
+    assert found.kind == "activations"
+    assert found.nbytes == sum(
+        one.nbytes for one in line.alive() if one.role == "temporary" and one.nbytes > 4
+    )  # less the loss
+    assert found.sentence.startswith("temporaries of 0, in ")
+
+
 def test_devices_of_every_common_size_are_judged_by_what_can_be_used() -> None:
     graph = capture(wide)
     peak = timeline(graph).peak_bytes
@@ -190,8 +218,32 @@ def test_what_would_decide_is_said_only_of_what_is_unsure() -> None:
         assert bool(ways) is said
         if said:
             assert ways[0] == "--set batch=3 is sure to fit"
-            assert "expandable_segments:True" in ways[1]
-            assert f"print(torch.cuda.max_memory_reserved() <= {usable})" in ways[2]
+            assert f"print(torch.cuda.max_memory_reserved() <= {usable})" in ways[1]
+
+
+def one_after_the_other() -> Callable[[], None]:
+    """A block of 30 MiB is released before one of 32 MiB is taken: 62 MiB in two segments, 40 in one that grows."""
+
+    def step() -> None:
+        for size in (30, 32):
+            torch.ones(size << 18)
+
+    return step
+
+
+def test_expandable_segments_are_named_where_they_reserve_less_and_said_to_decide_where_they_do() -> None:
+    graph = capture(one_after_the_other, device="cuda")
+    most, fewest = 62 << 20, 40 << 20
+    assert verdict(graph, timed=False).reserved_bytes == most
+    for usable, said in ((most, ""), (most - 1, "; it fits then"), (fewest, "; it fits then"), (fewest - 1, "MiB")):
+        ways = [way for way in deciding(verdict(graph, card=of_bytes(usable), timed=False)) if "expandable" in way]
+        assert len(ways) == bool(said)
+        assert all(way.endswith(said) and "reserves 40.00 MiB in place of 62.00 MiB" in way for way in ways)
+    own = msgspec.structs.replace(graph, meta=msgspec.structs.replace(graph.meta, allocator="cuda_expandable"))
+    found = verdict(own, card=of_bytes(most - 1), timed=False)
+    assert found.reserved_bytes == fewest
+    assert found.asked is not None
+    assert found.asked.fits == "fits"
 
 
 def test_needed_is_the_most_of_the_interval_and_a_time_is_within_its_own() -> None:

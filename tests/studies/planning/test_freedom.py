@@ -13,7 +13,7 @@ import pytest
 
 from tensortide.plans.instance import instance
 from tensortide.plans.planned import FirstRuns
-from tensortide.plans.transfers.least import least_with_transfers
+from tensortide.plans.under_budget.idle import least_with_transfers
 from tensortide.studies.planning import plan
 from tensortide.timing.links import Link
 from tests.studies.planning.test_monotone import peak, step

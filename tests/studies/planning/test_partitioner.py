@@ -15,11 +15,11 @@ from torch import nn
 from tensortide import capture
 from tensortide.graph import unrolled
 from tensortide.graph.model import Graph
-from tensortide.plans import Lane, Plan, validate
+from tensortide.plans import Compute, Lane, Plan, validate
 from tensortide.plans.instance import instance
 from tensortide.plans.remat.schedule import recorded
 from tensortide.plans.under_budget.known import Rival
-from tensortide.plans.under_budget.sequence import Evaluated, evaluate, with_evictions
+from tensortide.plans.under_budget.sequence import Evaluated, evaluate, steps_of
 from tensortide.plans.under_budget.tables import tables
 from tensortide.recorder.partition import Partition, Partitioner
 from tensortide.replays import replay
@@ -92,7 +92,7 @@ def played(graph: Graph, **how: Any) -> list[tuple[str, Evaluated, Plan]]:
     t, found = tables(problem), []
     for made in sequences(graph, problem, t):
         assert made.sequence is not None
-        lane = Lane(graph.index.main_device, with_evictions(t, made.sequence))
+        lane = Lane(graph.index.main_device, steps_of(t, map(Compute, made.sequence)))
         result = evaluate(problem, t, made.sequence, free=False)
         found.append((made.name, result, Plan(graph.index.digest, (lane,))))
     return found

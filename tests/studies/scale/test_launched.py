@@ -108,6 +108,7 @@ def test_options_of_a_launcher_stand_behind_it() -> None:
     )
     assert with_degrees(once, accelerate, {"tensor": 4}) == once.replace("tp_size 2", "tp_size 4")
     assert stack_of("python train.py") is None
+    assert with_degrees("pretrain_gpt.py --context-parallel-size", STACKS[1], {"context": 2}).endswith("size 2")
     assert doctest.testmod(stacks).failed == 0
 
 

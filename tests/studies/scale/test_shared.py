@@ -9,9 +9,8 @@ import pytest
 import tensortide
 from tensortide.errors import DegreesError
 from tensortide.graph import Graph
-from tensortide.parallelism import tensor_graph
 from tensortide.parallelism.closed import Configuration
-from tensortide.parallelism.tensor_graph import tensor_parallel
+from tensortide.parallelism.tensor import tensor_parallel
 from tensortide.recorder import resolver
 from tensortide.studies.scale import Captured, Problem, scale
 from tensortide.timing import device
@@ -61,7 +60,7 @@ def test_parts_and_tensor_ranks_are_divided_once(monkeypatch: pytest.MonkeyPatch
         met.append((step.analysis.graph.tensors[0].numel, ranks))
         return tensor_parallel(step, ranks, *args, **options)
 
-    monkeypatch.setattr(tensor_graph, "tensor_parallel", counted)
+    monkeypatch.setattr("tensortide.parallelism.tensor.tensor_parallel", counted)
     outcomes = scale(request(4), predictor()).outcomes
     tensor = {(one.configuration.micro_batch, one.configuration.tensor) for one in outcomes}
     assert 0 < len(met) <= len([ranks for _, ranks in tensor if ranks > 1])

@@ -111,25 +111,6 @@ def test_a_module_that_runs_several_times_in_a_row_runs_as_said(tmp_path: Path) 
     assert_runs_as_said("shared", found.best, tmp_path)
 
 
-def test_modules_of_a_sequential_are_checkpointed_in_rows() -> None:
-    found = made("perceptron", 0.7)
-    assert found.best is not None
-    assert any(each.ends for each in found.best.choice.checkpoints.values())
-    assert not found.refused
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("form", ["checkpoints", "selective checkpoints"])
-def test_rows_of_a_sequential_run_as_said(form: str, tmp_path: Path) -> None:
-    assert_runs_as_said("perceptron", forms(made("perceptron", 0.7))[form], tmp_path)
-
-
-def test_rows_are_those_of_pytorch_s_sequential_alone() -> None:
-    found = made("renamed", 0.8)
-    assert all(form.peak_bytes is not None for form in found.forms)
-    assert not any(each.ends for form in found.forms for each in form.choice.checkpoints.values())
-
-
 def test_a_file_of_a_smaller_budget_is_found_for_a_larger_one_though_more_was_predicted() -> None:
     shares = (0.5, 0.6, 0.75)
     found = [made("two_losses", share).best is not None for share in shares]
@@ -216,6 +197,23 @@ def test_modules_that_compute_with_what_python_keeps_are_not_checkpointed(name: 
     blocks = {"", *map(str, range(2))}
     assert {each.path for each in found.refused if "another argument when it runs again" in each.reason}
     assert not any(blocks.intersection(form.choice.checkpoints) for form in found.forms)
+
+
+def test_of_modules_that_fill_a_cache_the_reason_names_the_remedy() -> None:
+    found = made("remembering", 0.7)
+    assert "aten.cat.default runs in its recomputation alone" in repr_of(found)
+    assert "use_cache=False" in repr_of(found)
+
+
+def test_no_results_are_kept_in_what_torch_compile_has_compiled() -> None:
+    found = forms(made("compiled", 0.7))
+    assert found["checkpoints"].fits
+    assert "torch.compile" in found["selective checkpoints"].reason
+
+
+@pytest.mark.slow
+def test_what_torch_compile_has_compiled_runs_as_said(tmp_path: Path) -> None:
+    assert_runs_as_said("compiled", forms(made("compiled", 0.7))["checkpoints"], tmp_path)
 
 
 @pytest.mark.parametrize("offload", [False, pytest.param(True, marks=pytest.mark.slow)])

@@ -21,6 +21,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile, record_function
+from torch.utils.checkpoint import checkpoint
 
 WIDTH = 64
 Step = Callable[[], Any]
@@ -203,6 +204,76 @@ def perceptron(batch: int = 512, layers: int = 5, kind: type[nn.Sequential] = nn
 
 
 renamed = functools.partial(perceptron, layers=3, kind=Twofold.Sequential)
+
+
+class Residual(nn.Module):
+    """Convolutions, normalizations and one activation in place, which runs twice, beside what the block is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv1, self.conv2 = (nn.Conv2d(8, 8, 3, padding=1, bias=False) for _ in range(2))
+        self.bn1, self.bn2 = nn.BatchNorm2d(8), nn.BatchNorm2d(8)
+        self.relu = nn.ReLU(inplace=True)
+
+    def forward(self, x: Tensor) -> Tensor:
+        out = self.bn2(self.conv2(self.relu(self.bn1(self.conv1(x)))))
+        out += x
+        return self.relu(out)  # type: ignore[no-any-return]
+
+
+def residual(blocks: int = 2, size: int = 16, by_hand: bool = False) -> Step:
+    """A residual network, each block of it under a checkpoint if ``by_hand``."""
+    model, x = nn.Sequential(*(Residual() for _ in range(blocks))), torch.randn(16, 8, size, size)
+    for block in model if by_hand else ():
+        block.forward = functools.partial(checkpoint, block.forward, use_reentrant=False)
+    return training(model, lambda: model(x).square().mean())
+
+
+class Listed(nn.Module):
+    """Modules of a list, called by a loop."""
+
+    def __init__(self, layers: int, keeps: bool = False) -> None:
+        super().__init__()
+        self.keeps = keeps
+        self.layers = nn.ModuleList(layer for _ in range(layers) for layer in (nn.Linear(WIDTH, WIDTH), nn.Tanh()))
+
+    def forward(self, value: Tensor) -> Tensor:
+        for number, layer in enumerate(self.layers):
+            value = layer(value)
+            if self.keeps and number == 1:
+                self.seen = value
+        return value.square().mean()
+
+
+def listed(layers: int = 6, keeps: bool = False) -> Step:
+    """A model of a list of modules, which ``keeps`` the result of the second."""
+    model, x = Listed(layers, keeps), torch.randn(512, WIDTH)
+    return training(model, lambda: model(x))
+
+
+class Remembering(Block):
+    """Appends what it is given to a cache, as models that generate do."""
+
+    def forward(self, x: Tensor, past: list[Tensor] | None = None) -> Tensor:
+        assert past is not None
+        past.append(self.norm(x))
+        last = past[0] if len(past) == 1 else torch.cat(past)[-len(x) :]
+        return x + self.down(F.gelu(self.up(last)))  # type: ignore[no-any-return]
+
+
+def remembering(layers: int = 2) -> Step:
+    """Each block with a cache of its own, empty before each step."""
+    model, x = nn.Sequential(*(Remembering() for _ in range(layers))), torch.randn(256, WIDTH)
+    return training(
+        model, lambda: functools.reduce(lambda hidden, block: block(hidden, past=[]), model, x).square().mean()
+    )
+
+
+def compiled(layers: int = 4) -> Step:
+    """Blocks that torch.compile has compiled."""
+    blocks: list[Any] = [torch.compile(Block(), backend="eager") for _ in range(layers)]
+    model, x = nn.Sequential(*blocks), torch.randn(256, WIDTH)
+    return training(model, lambda: model(x).square().mean())
 
 
 def two_losses(batch: int = 512, layers: int = 3) -> Step:

@@ -63,29 +63,6 @@ class StepConstants(msgspec.Struct, frozen=True):
 
 PRIOR = StepConstants()
 """Centres of the priors, before anything is measured."""
-SPREAD = StepConstants(
-    compute=0.1,
-    tokens=1.0,
-    width=1.0,
-    pointwise=0.7,
-    scores=0.7,
-    host_ns=1.0,
-    host_rank_ns=1.0,
-    head_ns=1.0,
-    logits=0.5,
-    unaligned=0.5,
-    link=0.2,
-    nic=0.3,
-    latency_ns=0.4,
-    rank_ns=1.0,
-    transfer_ns=1.0,
-    transfer_link=0.7,
-    gradients=1.0,
-    optimizer_ns=1.0,
-    step_ns=1.0,
-    straggler=0.0,
-)
-"""Standard deviations of the priors, of logarithms; a constant with 0 is not fitted."""
 
 
 class Shipped(msgspec.Struct, frozen=True):

@@ -91,13 +91,6 @@ class Transformer(msgspec.Struct, frozen=True, kw_only=True):
         return tokens * (layers * (4 if recompute else 3) // 3 + (6 * self.embedding_weights if head else 0))
 
 
-def published_flops(shape: Transformer, samples: int) -> float:
-    """FLOPs as the tables of 2021 count them, full recomputation included: 96 G s L h**2 (1 + s/6h + V/16Lh)
-    (Narayanan et al., arXiv 2104.04473, equation 3)."""
-    h, s, layers = shape.hidden, shape.seq, shape.layers
-    return 96 * samples * s * layers * h * h * (1 + s / (6 * h) + shape.vocab / (16 * layers * h))
-
-
 def transformer(text: str) -> Transformer:
     """Read ``layers=96,hidden=12288,heads=96,seq=2048,vocab=51200``; also feedforward, kv_heads, gated, experts,
     active.

@@ -11,14 +11,13 @@ import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
 
 from tensortide.errors import DegreesError
 from tensortide.graph.model import Graph, Op, Phase, Tensor
 from tensortide.parallelism.draft import Draft, Hole, contiguous, replace
-from tensortide.parallelism.exchange import Exchange, read_moved, stand_in
+from tensortide.parallelism.exchange import Exchange, form, read_moved, stand_in
 from tensortide.parallelism.experts.module_experts import PASSES, ExpertModules, Pass
-from tensortide.parallelism.experts.owners import GROUP, owner_of
+from tensortide.parallelism.experts.owners import owner_of
 from tensortide.parallelism.rules.exchanged import row_dimension
 from tensortide.parallelism.sites import located
 
@@ -26,14 +25,13 @@ from tensortide.parallelism.sites import located
 @dataclass(slots=True)
 class Moves:
     """The whole step with stand-ins where rows travel. ``region``: the owner of every op of an expert; ``places``: its
-    index in the Graph with stand-ins; ``arrived``: tensors with the rows of all ranks; ``owners``: by stand-in;
-    ``rows``: of every expert in its layer, the most that it reads."""
+    index in the Graph with stand-ins; ``arrived``: tensors with the rows of all ranks; ``rows``: of every expert in its
+    layer, the most that it reads."""
 
     whole: Graph
     layers: Sequence[ExpertModules]
     ranks: int
     region: dict[int, int] = field(default_factory=dict)
-    owners: list[tuple[int, ...]] = field(default_factory=list)
     arrived: list[int] = field(default_factory=list)
     places: list[int] = field(default_factory=list)
     rows: dict[tuple[str, int], int] = field(default_factory=dict)
@@ -131,10 +129,10 @@ class Moves:
         for dtype in dict.fromkeys(self._draft.tensors[t].dtype for t, _ in items):
             these = [item for item in items if self._draft.tensors[item[0]].dtype == dtype]
             made = [self._draft.fresh(t, self._draft.tensors[t].shape) for t, _ in these]
-            op: Op = stand_in(self._draft, kind, [t for t, _ in these], made, len(self.owners), like)
+            owners = tuple(owner for _, owner in these)
+            op = stand_in(self._draft, kind, [t for t, _ in these], made, 0, like, owners=owners)
             op = replace(op, phase=self.whole.ops[index - 1].phase if kind.startswith("combine") else like.phase)
             self._draft.insert(index, op)
-            self.owners.append(tuple(owner for _, owner in these))
             found |= dict(zip(these, made, strict=True))
         return found
 
@@ -154,106 +152,91 @@ class Moves:
             )
 
 
-class Rows(NamedTuple):
-    """Local forms of a stand-in for tensors of which each belongs to an expert of the rank ``owners`` says, for
-    ``rank``."""
+@form("dispatch_experts")
+def dispatched(exchange: Exchange) -> list[Op]:
+    """Rows of this rank to all owners, and rows of all ranks for the experts of this one."""
+    ranks = exchange.ranks
+    draft, like, owners = exchange.draft, exchange.like, exchange.given("owners")
+    numels = [draft.tensors[t].numel for t in like.inputs]
+    ops, flat = list[Op](), list[int]()
+    for k in _in_order(owners):
+        copied, dense = exchange.dense(like.inputs[k])
+        seen, view = exchange.reshaped(dense, (numels[k],))
+        ops += [*copied, *seen]
+        flat.append(view)
+    joined, sent = _joined(exchange, flat, 0)
+    own = [k for k in _in_order(owners) if owners[k] == exchange.rank]
+    share = sum(numels[k] for k in own)
+    moved, received = exchange.all_to_all(sent, (ranks * share,), _shares(owners, numels, ranks), (share,) * ranks)
+    seen, table = exchange.reshaped(received, (ranks, share))
+    ops += [*joined, *moved, *seen]
+    starts = itertools.accumulate((numels[k] for k in own), initial=0)
+    for k, start in zip(own, starts, strict=False):
+        shape = draft.tensors[like.inputs[k]].shape
+        dim = row_dimension(shape)
+        viewed, piece = _piece(exchange, table, 1, start, (ranks, *shape))
+        order = [*range(1, dim + 1), 0, *range(dim + 1, len(shape) + 1)]
+        ops += [*viewed, *exchange.reordered(piece, order, like.outputs[k])[0]]
+    return ops
 
-    exchange: Exchange
-    owners: tuple[int, ...]
-    rank: int
 
-    def dispatched(self) -> list[Op]:
-        """Rows of this rank to all owners, and rows of all ranks for the experts of this one."""
-        exchange, ranks = self.exchange, self.exchange.ranks
-        draft, like = exchange.draft, exchange.like
-        numels = [draft.tensors[t].numel for t in like.inputs]
-        ops, flat = list[Op](), list[int]()
-        for k in self._in_order():
-            copied, dense = exchange.dense(like.inputs[k])
-            seen, view = exchange.reshaped(dense, (numels[k],))
-            ops += [*copied, *seen]
-            flat.append(view)
-        joined, sent = self._joined(flat, 0)
-        own = [k for k in self._in_order() if self.owners[k] == self.rank]
-        share = sum(numels[k] for k in own)
-        moved, received = exchange.all_to_all(sent, (ranks * share,), self._shares(numels), (share,) * ranks)
-        seen, table = exchange.reshaped(received, (ranks, share))
-        ops += [*joined, *moved, *seen]
-        starts = itertools.accumulate((numels[k] for k in own), initial=0)
-        for k, start in zip(own, starts, strict=False):
-            shape = draft.tensors[like.inputs[k]].shape
+@form("combine_experts")
+def combined(exchange: Exchange) -> list[Op]:
+    """Results of the experts of this rank to all ranks, and those of all owners for the rows of this one."""
+    ranks = exchange.ranks
+    draft, like, owners = exchange.draft, exchange.like, exchange.given("owners")
+    numels = [draft.tensors[t].numel for t in like.outputs]
+    ops, parts = list[Op](), list[int]()
+    for k in _in_order(owners):
+        if owners[k] == exchange.rank:
+            shape = draft.tensors[like.outputs[k]].shape
             dim = row_dimension(shape)
-            viewed, piece = self._piece(table, 1, start, (ranks, *shape))
-            order = [*range(1, dim + 1), 0, *range(dim + 1, len(shape) + 1)]
-            ops += [*viewed, *exchange.reordered(piece, order, like.outputs[k])[0]]
-        return ops
-
-    def combined(self) -> list[Op]:
-        """Results of the experts of this rank to all ranks, and those of all owners for the rows of this one."""
-        exchange, ranks = self.exchange, self.exchange.ranks
-        draft, like = exchange.draft, exchange.like
-        numels = [draft.tensors[t].numel for t in like.outputs]
-        ops, parts = list[Op](), list[int]()
-        for k in self._in_order():
-            if self.owners[k] == self.rank:
-                shape = draft.tensors[like.outputs[k]].shape
-                dim = row_dimension(shape)
-                copied, dense = exchange.dense(like.inputs[k])
-                split, view = exchange.split(dense, dim, ranks)
-                turned, made = exchange.reordered(view, [dim, *range(dim), *range(dim + 1, len(shape) + 1)])
-                seen, part = exchange.reshaped(made, (ranks, numels[k]))
-                ops += [*copied, split, *turned, *seen]
-                parts.append(part)
-        joined, table = self._joined(parts, 1)
-        share = sum(draft.tensors[part].shape[1] for part in parts)
-        flat, sent = exchange.reshaped(table, (ranks * share,))
-        moved, received = exchange.all_to_all(sent, (sum(numels),), (share,) * ranks, self._shares(numels))
-        ops += [*joined, *flat, *moved]
-        start = 0
-        for k in self._in_order():
-            viewed, piece = self._piece(received, 0, start, draft.tensors[like.outputs[k]].shape)
-            ops += [*viewed, *exchange.dense(piece, like.outputs[k])[0]]
-            start += numels[k]
-        return ops
-
-    def _in_order(self) -> list[int]:
-        """The tensors by owner."""
-        return sorted(range(len(self.owners)), key=lambda k: self.owners[k])
-
-    def _shares(self, numels: Sequence[int]) -> tuple[int, ...]:
-        """The elements of each owner."""
-        pairs = list(zip(self.owners, numels, strict=True))
-        return tuple(sum(n for owner, n in pairs if owner == rank) for rank in range(self.exchange.ranks))
-
-    def _joined(self, tensors: list[int], dim: int) -> tuple[list[Op], int]:
-        if len(tensors) == 1:
-            return [], tensors[0]
-        draft = self.exchange.draft
-        shape = list(draft.tensors[tensors[0]].shape)
-        shape[dim] = sum(draft.tensors[t].shape[dim] for t in tensors)
-        made = draft.fresh(tensors[0], shape)
-        return [self.exchange.make("cat.default", {"tensors": tuple(map(Hole, tensors)), "dim": dim}, made)], made
-
-    def _piece(self, tensor: int, dim: int, start: int, shape: tuple[int, ...]) -> tuple[list[Op], int]:
-        """A view of elements from ``start`` on along the last dimension ``dim`` of ``tensor``, in ``shape``."""
-        draft = self.exchange.draft
-        base = draft.tensors[tensor]
-        number = math.prod(shape[dim:])
-        cut = draft.tensor(
-            Tensor(base.storage, base.dtype, (*base.shape[:dim], number), base.strides, base.offset + start)
-        )
-        inner = contiguous(shape[dim:])
-        view = draft.tensor(Tensor(base.storage, base.dtype, shape, (*base.strides[:dim], *inner), base.offset + start))
-        given = {"self": Hole(tensor), "dim": dim, "start": start, "end": start + number}
-        ops = [self.exchange.make("slice.Tensor", given, cut, tags=["view"])]
-        if view != cut:
-            ops.append(self.exchange.make("view.default", {"self": Hole(cut), "size": shape}, view, tags=["view"]))
-        return ops, view
+            copied, dense = exchange.dense(like.inputs[k])
+            split, view = exchange.split(dense, dim, ranks)
+            turned, made = exchange.reordered(view, [dim, *range(dim), *range(dim + 1, len(shape) + 1)])
+            seen, part = exchange.reshaped(made, (ranks, numels[k]))
+            ops += [*copied, split, *turned, *seen]
+            parts.append(part)
+    joined, table = _joined(exchange, parts, 1)
+    share = sum(draft.tensors[part].shape[1] for part in parts)
+    flat, sent = exchange.reshaped(table, (ranks * share,))
+    moved, received = exchange.all_to_all(sent, (sum(numels),), (share,) * ranks, _shares(owners, numels, ranks))
+    ops += [*joined, *flat, *moved]
+    start = 0
+    for k in _in_order(owners):
+        viewed, piece = _piece(exchange, received, 0, start, draft.tensors[like.outputs[k]].shape)
+        ops += [*viewed, *exchange.dense(piece, like.outputs[k])[0]]
+        start += numels[k]
+    return ops
 
 
-def local_form(
-    draft: Draft, ranks: int, rank: int, owners: Sequence[tuple[int, ...]], kind: str, number: int, op: Op
-) -> list[Op]:
-    """The ops in the place of stand-in ``op``, the one of this ``number`` among those with ``owners``."""
-    rows = Rows(Exchange(draft, op, GROUP, ranks), owners[number], rank)
-    return rows.dispatched() if kind == "dispatch_experts" else rows.combined()
+def _in_order(owners: Sequence[int]) -> list[int]:
+    """The tensors by owner."""
+    return sorted(range(len(owners)), key=owners.__getitem__)
+
+
+def _shares(owners: Sequence[int], numels: Sequence[int], ranks: int) -> tuple[int, ...]:
+    """The elements of each owner."""
+    pairs = list(zip(owners, numels, strict=True))
+    return tuple(sum(n for owner, n in pairs if owner == rank) for rank in range(ranks))
+
+
+def _joined(exchange: Exchange, tensors: list[int], dim: int) -> tuple[list[Op], int]:
+    if len(tensors) == 1:
+        return [], tensors[0]
+    draft = exchange.draft
+    shape = list(draft.tensors[tensors[0]].shape)
+    shape[dim] = sum(draft.tensors[t].shape[dim] for t in tensors)
+    made = draft.fresh(tensors[0], shape)
+    return [exchange.make("cat.default", {"tensors": tuple(map(Hole, tensors)), "dim": dim}, made)], made
+
+
+def _piece(exchange: Exchange, tensor: int, dim: int, start: int, shape: tuple[int, ...]) -> tuple[list[Op], int]:
+    """A view of elements from ``start`` on along the last dimension ``dim`` of ``tensor``, in ``shape``."""
+    base, number = exchange.draft.tensors[tensor], math.prod(shape[dim:])
+    op, cut = exchange.part(tensor, dim, range(start, start + number))
+    strides = (*base.strides[:dim], *contiguous(shape[dim:]))
+    view = exchange.draft.tensor(Tensor(base.storage, base.dtype, shape, strides, base.offset + start))
+    if view == cut:
+        return [op], view
+    return [op, exchange.make("view.default", {"self": Hole(cut), "size": shape}, view, tags=["view"])], view

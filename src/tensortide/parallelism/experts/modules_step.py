@@ -9,14 +9,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from tensortide.errors import DegreesError
-from tensortide.graph.model import Graph, Op, Role
+from tensortide.graph.model import Graph, Role
 from tensortide.parallelism.analysis import Analysis, analyzed
 from tensortide.parallelism.axes import Axis
 from tensortide.parallelism.divided_step import RankStep
-from tensortide.parallelism.draft import Draft
 from tensortide.parallelism.exchange import PREFIX
 from tensortide.parallelism.experts.module_experts import PASSES, ExpertModules, Pass
-from tensortide.parallelism.experts.modules_exchange import Moves, local_form
+from tensortide.parallelism.experts.modules_exchange import Moves
 from tensortide.parallelism.experts.owners import GROUP, check_divisible, owner_of
 from tensortide.parallelism.experts.rank_experts import RankExperts, homes_of, with_norms
 from tensortide.parallelism.propagate import Division, Seed
@@ -44,10 +43,7 @@ def modules_step(graph: Graph, layers: list[ExpertModules], ranks: int, rank: in
     _check_one_by_one(analysis, longer, ranks)
     _check_apart(analysis, longer, moves, ranks)
 
-    def exchange(draft: Draft, kind: str, number: int, op: Op) -> list[Op]:
-        return local_form(draft, ranks, rank, moves.owners, kind, number, op)
-
-    seed = Seed(Division(analysis, frozenset(), ranks, GROUP, frozenset(longer)), rank, exchange=exchange)
+    seed = Seed(Division(analysis, frozenset(), ranks, GROUP, frozenset(longer)), rank)
     draft, names = seed.draft(), _owners(graph, layers, ranks)
     homes = homes_of(draft.graph, names)
     left_out = {moves.places[i] for i, owner in moves.region.items() if owner != rank}

@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 
 from tensortide.errors import DegreesError
 from tensortide.graph.model import Graph, Op, Role
+from tensortide.graph.module_paths import named_after
 from tensortide.parallelism.draft import Draft, compacted, replace
 from tensortide.parallelism.listed import cut_down, positions_of
 from tensortide.parallelism.partials import Partials
@@ -20,13 +21,8 @@ from tensortide.parallelism.sites import base_name, located
 def homes_of(graph: Graph, owners: Mapping[str, int]) -> dict[int, int]:
     """The rank that has each storage of experts: of parameters, whose ``owners`` are by name, their gradients and
     states."""
-    found: dict[int, int] = {}
-    for number, storage in enumerate(graph.storages):
-        parts = storage.name.split(".")
-        names = (".".join(parts[:end]) for end in range(len(parts), 0, -1))
-        owner = next((owners[name] for name in names if name in owners), None)
-        if owner is not None:
-            found[number] = owner
+    names = (named_after(storage.name, owners) for storage in graph.storages)
+    found = {number: owners[name] for number, name in enumerate(names) if name}
     for entry in graph.named:
         if entry.name in owners and entry.role is Role.PARAMETER:
             found[graph.index.owner[entry.tensor]] = owners[entry.name]

@@ -77,8 +77,7 @@ class StackedExperts:
         """Products of experts and the ops on a path of local ones from one to another, and what follows them as it is
         the same for tokens in any place: sums of results, views of them that nothing else reads."""
         graph = self.analysis.graph
-        after, before = self._reached(), self._reaching()
-        region = self.products | (after & before)
+        region = self.products | (self._connected(backward=False) & self._connected(backward=True))
         made = {t for op in region for t in graph.ops[op].outputs if self.of_tokens(t)}
         for index, op in enumerate(graph.ops):
             name = base_name(graph.calls[op.call].op)
@@ -94,27 +93,17 @@ class StackedExperts:
                 region.add(index)
         return region
 
-    def _reached(self) -> set[int]:
-        """Local ops that read what a product of experts makes, directly or through others like them."""
-        graph = self.analysis.graph
+    def _connected(self, *, backward: bool) -> set[int]:
+        """Local ops that read what a product of experts makes, directly or through others like them; ``backward`` those
+        whose results one reads."""
+        ops = tuple(enumerate(self.analysis.graph.ops))
         tensors: set[int] = set()
         found: set[int] = set()
-        for index, op in enumerate(graph.ops):
-            if index in self.products or (self._local(index) and not tensors.isdisjoint(op.inputs)):
+        for index, op in reversed(ops) if backward else ops:
+            met, others = (op.outputs, op.inputs) if backward else (op.inputs, op.outputs)
+            if index in self.products or (self._local(index) and not tensors.isdisjoint(met)):
                 found.add(index)
-                tensors.update(t for t in op.outputs if self.of_tokens(t) and not self._joined(t))
-        return found
-
-    def _reaching(self) -> set[int]:
-        """Local ops whose results a product of experts reads, directly or through others like them."""
-        graph = self.analysis.graph
-        tensors: set[int] = set()
-        found: set[int] = set()
-        for index in reversed(range(len(graph.ops))):
-            op = graph.ops[index]
-            if index in self.products or (self._local(index) and not tensors.isdisjoint(op.outputs)):
-                found.add(index)
-                tensors.update(t for t in op.inputs if self.of_tokens(t) and not self._joined(t))
+                tensors.update(t for t in others if self.of_tokens(t) and not self._joined(t))
         return found
 
     def _joined(self, tensor: int) -> bool:

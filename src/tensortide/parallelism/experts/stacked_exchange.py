@@ -8,13 +8,11 @@ travel as they are, full or not; rows that are sorted by expert are taken to be 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from tensortide.dtypes import Kind, kind_of
 from tensortide.graph.model import Const, Graph, Op
 from tensortide.parallelism.draft import Draft, Hole
-from tensortide.parallelism.exchange import Exchange, read_moved, stand_in
-from tensortide.parallelism.experts.owners import GROUP
+from tensortide.parallelism.exchange import Exchange, form, read_moved, stand_in
 from tensortide.parallelism.experts.stacked import StackedExperts
 
 
@@ -27,6 +25,7 @@ def with_stand_ins(experts: StackedExperts) -> tuple[Graph, list[int]]:
     grown: list[int] = []
     made = {t for op in experts.region for t in graph.ops[op].outputs if experts.of_tokens(t)}
     written: set[int] = set()
+    number = max(experts.analysis.axes.size[axis] for axis in experts.axes.values())
     for index, op in enumerate(graph.ops):
         moved = inside if index in experts.region else outside
         for tensor in dict.fromkeys(op.inputs):
@@ -35,7 +34,7 @@ def with_stand_ins(experts: StackedExperts) -> tuple[Graph, list[int]]:
                 arriving = kind.startswith("combine")
                 new = draft.twin(tensor) if arriving else draft.fresh(tensor, graph.tensors[tensor].shape)
                 moved[tensor] = new
-                draft.insert(index, stand_in(draft, kind, [tensor], [new], experts.rows(index), op))
+                draft.insert(index, stand_in(draft, kind, [tensor], [new], experts.rows(index), op, experts=number))
                 if kind == "dispatch_slots":
                     grown.append(new)
                 _end_with_last_use(draft, tensor)
@@ -64,94 +63,76 @@ def _end_with_last_use(draft: Draft, tensor: int) -> None:
         draft.derived.add(number)
 
 
-def local_form(draft: Draft, number: int, ranks: int, rank: int, kind: str, rows: int, op: Op) -> list[Op]:
-    """The ops in the place of stand-in ``op``, where ``number`` experts are together and each rank sends ``rows``."""
-    tokens = _Tokens(Exchange(draft, op, GROUP, ranks), number, rank * rows)
-    forms = {
-        "dispatch_slots": tokens.to_slots,
-        "combine_slots": tokens.from_slots,
-        "dispatch_rows": tokens.to_rows,
-        "combine_rows": tokens.from_rows,
-        "offsets": tokens.offsets,
-    }
-    return forms[kind]()
+def _moved(exchange: Exchange, tensor: int) -> tuple[list[Op], int]:
+    """Send the parts of a dense tensor, along its first dimension, and receive those of all ranks in a new one."""
+    return exchange.all_to_all(tensor, exchange.draft.tensors[tensor].shape)
 
 
-class _Tokens(NamedTuple):
-    """The local forms of what travels, among ``exchange.ranks`` ranks with ``number`` experts together; ``before`` are
-    the rows of the ranks before this one."""
+def _arrived(exchange: Exchange, shape: Sequence[int]) -> list[Op]:
+    """Send a tensor, and put what arrives, seen as ``shape`` of which the ranks come first, in order by expert."""
+    (tensor,), (out,) = exchange.like.inputs, exchange.like.outputs
+    copied, dense = exchange.dense(tensor)
+    sent, received = _moved(exchange, dense)
+    seen, view = exchange.reshaped(received, shape)
+    order = (1, 0, *range(2, len(shape)))
+    return [*copied, *sent, *seen, *exchange.reordered(view, order, out)[0]]
 
-    exchange: Exchange
-    number: int
-    before: int
 
-    def _moved(self, tensor: int) -> tuple[list[Op], int]:
-        """Send the parts of a dense tensor, along its first dimension, and receive those of all ranks in a new one."""
-        return self.exchange.all_to_all(tensor, self.exchange.draft.tensors[tensor].shape)
+def _groups(exchange: Exchange, outer: int, inner: int) -> tuple[int, ...]:
+    """The shape of rows by two factors of the number of experts."""
+    rows, *rest = exchange.draft.tensors[exchange.like.inputs[0]].shape
+    return (outer, inner, rows // exchange.given("experts"), *rest)
 
-    def _into(self, tensor: int, shape: Sequence[int], order: Sequence[int], out: int) -> list[Op]:
-        """Copy a dense tensor, seen as ``shape``, with its dimensions in another order into ``out``."""
-        exchange = self.exchange
-        seen, view = exchange.reshaped(tensor, shape)
-        return [*seen, *exchange.reordered(view, order, out)[0]]
 
-    def to_slots(self) -> list[Op]:
-        """(experts, slots, ...) to (experts of this rank, slots of all ranks, ...)."""
-        exchange, ranks = self.exchange, self.exchange.ranks
-        (tensor,), (out,) = exchange.like.inputs, exchange.like.outputs
-        copied, dense = exchange.dense(tensor)
-        experts, slots, *rest = exchange.draft.tensors[dense].shape
-        sent, received = self._moved(dense)
-        shape = (ranks, experts // ranks, slots, *rest)
-        order = (1, 0, *range(2, len(shape)))
-        return [*copied, *sent, *self._into(received, shape, order, out)]
+@form("dispatch_slots")
+def to_slots(exchange: Exchange) -> list[Op]:
+    """(experts, slots, ...) to (experts of this rank, slots of all ranks, ...)."""
+    experts, *rest = exchange.draft.tensors[exchange.like.inputs[0]].shape
+    return _arrived(exchange, (exchange.ranks, experts // exchange.ranks, *rest))
 
-    def from_slots(self) -> list[Op]:
-        """The way back."""
-        exchange, ranks = self.exchange, self.exchange.ranks
-        (tensor,), (out,) = exchange.like.inputs, exchange.like.outputs
-        split, view = exchange.split(tensor, 1, ranks)
-        rank = len(exchange.draft.tensors[view].shape)
-        copied, dense = exchange.reordered(view, (1, 0, *range(2, rank)))
-        sent, received = self._moved(dense)
-        seen, whole = exchange.reshaped(received, exchange.draft.tensors[out].shape)
-        return [split, *copied, *sent, *seen, *exchange.laid_out(whole, out)]
 
-    def _groups(self, tensor: int, outer: int, inner: int) -> tuple[int, ...]:
-        rows, *rest = self.exchange.draft.tensors[tensor].shape
-        return (outer, inner, rows // self.number, *rest)
+@form("combine_slots")
+def from_slots(exchange: Exchange) -> list[Op]:
+    """(experts of this rank, slots of all ranks, ...) to (experts, slots, ...)."""
+    (tensor,), (out,) = exchange.like.inputs, exchange.like.outputs
+    split, view = exchange.split(tensor, 1, exchange.ranks)
+    rank = len(exchange.draft.tensors[view].shape)
+    copied, dense = exchange.reordered(view, (1, 0, *range(2, rank)))
+    sent, received = _moved(exchange, dense)
+    seen, whole = exchange.reshaped(received, exchange.draft.tensors[out].shape)
+    return [split, *copied, *sent, *seen, *exchange.laid_out(whole, out)]
 
-    def to_rows(self) -> list[Op]:
-        """Rows sorted by expert to the rows of this rank's experts, sorted by expert again."""
-        exchange, ranks = self.exchange, self.exchange.ranks
-        (tensor,), (out,) = exchange.like.inputs, exchange.like.outputs
-        copied, dense = exchange.dense(tensor)
-        sent, received = self._moved(dense)
-        shape = self._groups(dense, ranks, self.number // ranks)
-        return [*copied, *sent, *self._into(received, shape, (1, 0, *range(2, len(shape))), out)]
 
-    def from_rows(self) -> list[Op]:
-        """The way back."""
-        exchange, ranks = self.exchange, self.exchange.ranks
-        (tensor,), (out,) = exchange.like.inputs, exchange.like.outputs
-        copied, dense = exchange.dense(tensor)
-        shape = self._groups(dense, self.number // ranks, ranks)
-        seen, view = exchange.reshaped(dense, shape)
-        turned, ready = exchange.reordered(view, (1, 0, *range(2, len(shape))))
-        flat, rows = exchange.reshaped(ready, exchange.draft.tensors[dense].shape)
-        sent, received = self._moved(rows)
-        return [*copied, *seen, *turned, *flat, *sent, *exchange.laid_out(received, out)]
+@form("dispatch_rows")
+def to_rows(exchange: Exchange) -> list[Op]:
+    """Rows sorted by expert to the rows of this rank's experts, sorted by expert again."""
+    return _arrived(exchange, _groups(exchange, exchange.ranks, exchange.given("experts") // exchange.ranks))
 
-    def offsets(self) -> list[Op]:
-        """The ends of the experts' rows: those that each rank has sent, added up, less those of ranks before."""
-        exchange, ranks = self.exchange, self.exchange.ranks
-        (tensor,), (out,) = exchange.like.inputs, exchange.like.outputs
-        dtype = exchange.draft.tensors[tensor].dtype
-        copied, dense = exchange.dense(tensor)
-        sent, received = self._moved(dense)
-        seen, table = exchange.reshaped(received, (ranks, self.number // ranks))
-        total = exchange.draft.fresh(tensor, (self.number // ranks,))
-        summed = {"self": Hole(table), "dim": (0,), "keepdim": False, "dtype": Const("dtype", dtype)}
-        ends = exchange.make("sum.dim_IntList", summed, total, positional=3)
-        before = exchange.make("sub.Tensor", {"self": Hole(total), "other": self.before}, out)
-        return [*copied, *sent, *seen, ends, before]
+
+@form("combine_rows")
+def from_rows(exchange: Exchange) -> list[Op]:
+    """Rows of this rank's experts, of all ranks, to the rows that each rank has sent, sorted by expert."""
+    (tensor,), (out,) = exchange.like.inputs, exchange.like.outputs
+    copied, dense = exchange.dense(tensor)
+    shape = _groups(exchange, exchange.given("experts") // exchange.ranks, exchange.ranks)
+    seen, view = exchange.reshaped(dense, shape)
+    turned, ready = exchange.reordered(view, (1, 0, *range(2, len(shape))))
+    flat, rows = exchange.reshaped(ready, exchange.draft.tensors[dense].shape)
+    sent, received = _moved(exchange, rows)
+    return [*copied, *seen, *turned, *flat, *sent, *exchange.laid_out(received, out)]
+
+
+@form("offsets")
+def offsets(exchange: Exchange) -> list[Op]:
+    """The ends of the experts' rows: those that each rank has sent, added up, less those of ranks before."""
+    (tensor,), (out,), ranks = exchange.like.inputs, exchange.like.outputs, exchange.ranks
+    own = exchange.given("experts") // ranks
+    copied, dense = exchange.dense(tensor)
+    sent, received = _moved(exchange, dense)
+    seen, table = exchange.reshaped(received, (ranks, own))
+    total = exchange.draft.fresh(tensor, (own,))
+    dtype = Const("dtype", exchange.draft.tensors[tensor].dtype)
+    summed = {"self": Hole(table), "dim": (0,), "keepdim": False, "dtype": dtype}
+    ends = exchange.make("sum.dim_IntList", summed, total, positional=3)
+    others = {"self": Hole(total), "other": exchange.rank * exchange.given("number")}
+    return [*copied, *sent, *seen, ends, exchange.make("sub.Tensor", others, out)]

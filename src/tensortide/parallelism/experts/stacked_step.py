@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from tensortide.errors import DegreesError
-from tensortide.graph.model import Op
 from tensortide.parallelism.analysis import Analysis, analyzed
 from tensortide.parallelism.axes import Axis
 from tensortide.parallelism.divided_step import RankStep
-from tensortide.parallelism.draft import Draft
 from tensortide.parallelism.experts.owners import GROUP, check_divisible
 from tensortide.parallelism.experts.stacked import StackedExperts
-from tensortide.parallelism.experts.stacked_exchange import local_form, with_stand_ins
+from tensortide.parallelism.experts.stacked_exchange import with_stand_ins
 from tensortide.parallelism.propagate import Division, Seed
 from tensortide.parallelism.sites import located
 
@@ -25,12 +23,7 @@ def stacked_step(experts: StackedExperts, ranks: int, rank: int) -> RankStep:
     analysis = analyzed(whole)
     chosen = _axes(analysis, experts, ranks)
     longer = frozenset(axis for t in grown for axis in analysis.axes.leaves([analysis.dims[t][1]])[:1])
-    number = analysis.axes.size[min(chosen)]
-
-    def exchange(draft: Draft, kind: str, rows: int, op: Op) -> list[Op]:
-        return local_form(draft, number, ranks, rank, kind, rows, op)
-
-    seed = Seed(Division(analysis, chosen, ranks, GROUP, longer), rank, combined=("norm",), exchange=exchange)
+    seed = Seed(Division(analysis, chosen, ranks, GROUP, longer), rank, combined=("norm",))
     return RankStep(seed.graph(), (seed.division,), remarks=_remarks(experts, ranks), experts=experts.names)
 
 

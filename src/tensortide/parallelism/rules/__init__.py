@@ -14,13 +14,13 @@ import pkgutil
 from tensortide.cost.opcall import qualified
 from tensortide.cost.registry import Rule as CostRule
 from tensortide.cost.registry import find
-from tensortide.graph.model import TENSOR, Call
+from tensortide.graph.model import Call
 from tensortide.parallelism.rules.pointwise import listed, pointwise
 from tensortide.parallelism.rules.products import contracted
 from tensortide.parallelism.rules.reductions import along
 from tensortide.parallelism.rules.shapes import spatial
 from tensortide.parallelism.rules.table import RULES, Rule
-from tensortide.parallelism.sites import base_name
+from tensortide.parallelism.sites import base_name, holes_of
 
 OF_FAMILY = {"elementwise": pointwise, "window": spatial, "softmax": along, "scan": along}
 """Rules of ops of a family (``cost/families/``) that have none of their own, in the namespaces whose axes are known:
@@ -40,7 +40,7 @@ def factors(call: Call) -> tuple[int, ...]:
     """The positions of the factors of a product of two among its tensors, as the row of its cost names them; none of
     any other op."""
     priced = find(qualified(call.op))
-    given = [name for name, value in call.arguments if value is TENSOR]
+    given = holes_of(call)
     return tuple(given.index(name) for name, _ in priced.dims[:-1] if name in given) if priced is not None else ()
 
 

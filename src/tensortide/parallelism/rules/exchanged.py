@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from tensortide.graph.collectives import COLLECTIVES, Held, ops_in
+from tensortide.parallelism.exchange import AMONG
 from tensortide.parallelism.rules.table import rule
-from tensortide.parallelism.sites import Site, base_name, refs_in
+from tensortide.parallelism.sites import Ref, Site, base_name, refs_in
 
 _IN_PLACE = [
     base_name(name.replace("::", "."))
@@ -18,23 +19,32 @@ _IN_PLACE = [
 """Ops that leave a whole message in the tensors that they are given."""
 
 
-@rule("gather_along", "scatter_along", "part_along")
+def _sides(site: Site, ref: Ref, out: Ref, *dims: int) -> None:
+    """Tie what goes in to what comes out, but for the ``dims`` that are exchanged. Once ranks are noted, no further
+    axis divides these."""
+    site.tie_all(ref, out, dims)
+    if AMONG in site.arguments:
+        site.whole(ref, *dims)
+        site.whole(out, *dims)
+
+
+@rule("gather_along", "scatter_along", "part_along", "mirrored_along")
 def along_one(site: Site) -> None:
     """All dimensions are those of the inputs, but the one that is exchanged."""
     for ref, out in zip(refs_in(site.arguments["inputs"]), site.outputs, strict=True):
-        site.tie_all(ref, out, [site.arguments["number"]])
+        _sides(site, ref, out, site.arguments["number"])
 
 
 @rule("dispatch_slots", "combine_slots")
 def slots(site: Site) -> None:
     """Experts and their slots are others on each side."""
-    site.tie_all(site.inputs[0], site.outputs[0], [0, 1])
+    _sides(site, site.inputs[0], site.outputs[0], 0, 1)
 
 
 @rule("dispatch_rows", "combine_rows")
 def rows(site: Site) -> None:
     """Rows are others on each side."""
-    site.tie_all(site.inputs[0], site.outputs[0], [0])
+    _sides(site, site.inputs[0], site.outputs[0], 0)
 
 
 def row_dimension(shape: Sequence[int]) -> int:
@@ -46,7 +56,7 @@ def row_dimension(shape: Sequence[int]) -> int:
 def to_experts(site: Site) -> None:
     """Rows are others on each side, of every tensor."""
     for ref, out in zip(refs_in(site.arguments["inputs"]), site.outputs, strict=True):
-        site.tie_all(ref, out, [row_dimension(site.tensor(ref).shape)])
+        _sides(site, ref, out, row_dimension(site.tensor(ref).shape))
 
 
 @rule("offsets")

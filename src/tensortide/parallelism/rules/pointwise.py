@@ -22,6 +22,7 @@ def pointwise(site: Site) -> None:
                 site.broadcast(out, operand)
 
 
+@rule("_fused_adam", "_fused_adamw", "_fused_sgd", "_fused_adagrad")
 def listed(site: Site) -> None:
     """Tie the tensors at one position of every list of an op over lists of tensors; each item is pointwise."""
     lists = [refs_in(value) for value in (*site.arguments.values(), site.result) if isinstance(value, tuple)]
@@ -32,12 +33,6 @@ def listed(site: Site) -> None:
         for other in (*items[1:], *single):
             if site.rank(other):
                 site.broadcast(items[0], other)
-
-
-@rule("_fused_adam", "_fused_adamw", "_fused_sgd", "_fused_adagrad")
-def fused(site: Site) -> None:
-    """Tie parameters, gradients and states of a fused optimizer."""
-    listed(site)
 
 
 @rule("_foreach_norm")
@@ -51,15 +46,8 @@ def norms(site: Site) -> None:
     *("empty", "empty_strided", "empty_permuted", "zeros", "ones", "full", "rand", "randn", "randint", "scalar_tensor"),
     *("new_empty", "new_zeros", "new_ones", "new_full", "new_empty_strided", "_local_scalar_dense", "is_nonzero"),
     *("sym_size", "_assert_async", "_assert_scalar"),
-    *(
-        "transpose",
-        "t",
-        "squeeze",
-        "unsqueeze",
-        "swapaxes",
-        "swapdims",
-        "as_strided",
-    ),  # in place: the view ties the axes
+    # In place the view ties the axes.
+    *("transpose", "t", "squeeze", "unsqueeze", "swapaxes", "swapdims", "as_strided"),
 )
 def factory(site: Site) -> None:
     """Values are the same everywhere, or those of a view: any axis of the output may be sharded."""

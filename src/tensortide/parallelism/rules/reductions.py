@@ -69,17 +69,11 @@ def drawn(site: Site) -> None:
         site.whole(ref, site.rank(ref) - 1)
 
 
-@rule("_log_softmax")
+@rule("_log_softmax", "_log_softmax_backward_data")
 def log_softmax(site: Site) -> None:
-    """Over a sharded dimension two statistics of each row are combined; the others are independent."""
-    site.tie_all(site.inputs[0], site.outputs[0])
-
-
-@rule("_log_softmax_backward_data")
-def log_softmax_backward(site: Site) -> None:
-    """Shard rows like the forward op: the sum of the gradients of each row is combined."""
-    site.tie_all(site.inputs[0], site.inputs[1])
-    site.tie_all(site.inputs[0], site.outputs[0])
+    """Over a sharded dimension statistics of each row are combined; the others are independent."""
+    for ref in (*site.inputs[1:], *site.outputs):
+        site.tie_all(site.inputs[0], ref)
 
 
 @rule("nll_loss_forward", "nll_loss2d_forward", "nll_loss_backward", "nll_loss2d_backward")

@@ -167,7 +167,7 @@ class Contents:
             for part, tensor in enumerate(pending.parts):
                 share = {"self": Hole(tensor), "other": split.sizes[part] / split.total}
                 own = replace(like, module=self.modules.of_part(pending.region, part, pending.op.module))
-                self.emit(self.draft.op("aten.mul_.Tensor", share, [tensor], like=own, mutated=["self"]), OWN)
+                self.emit(self.draft.op("aten.mul_.Tensor", share, [tensor], like=own), OWN)
         overload = "Tensor" if name == "add" else "default"
         first, second, *others = pending.parts
         pair = {"self": Hole(first), "other": Hole(second)}
@@ -178,7 +178,7 @@ class Contents:
                 pair |= {"out": Hole(whole)}
                 made = self.draft.op(f"aten.{name}.out", pair, [whole], like=like, mutated=["out"], positional=2)
             else:
-                made = self.draft.op(f"aten.{name}_.{overload}", pair, [whole], like=like, mutated=["self"])
+                made = self.draft.op(f"aten.{name}_.{overload}", pair, [whole], like=like)
             self.emit(made, label)
         self.made.add(whole)
 

@@ -17,8 +17,9 @@ from tensortide.plans.transfers.kernels.idles import Idles, idles
 from tensortide.plans.transfers.kernels.ledger import LINK, Ledger, ledger
 from tensortide.plans.transfers.kernels.placed import placed, waits
 from tensortide.plans.transfers.kernels.placing import NEVER, Line, line
-from tensortide.plans.transfers.residences import Token
+from tensortide.plans.under_budget.sequence import Token
 from tensortide.plans.under_budget.tables import Floats, Ints, tables
+from tensortide.plans.under_budget.touches import touches_of
 from tensortide.search_limit import Look
 
 PRICES = (1.0, 4.0)
@@ -78,7 +79,7 @@ class Choosing:
 
     def __init__(self, setting: Setting, sequence: Ints, budget_bytes: int) -> None:
         self.setting, self.budget = setting, budget_bytes
-        self.v = Idles(*idles(setting.t, setting.links, sequence))
+        self.v = Idles(*idles(setting.links, touches_of(setting.t, sequence)))
         self.x = Line(*line(setting.t, self.v, sequence))
         self.least_ns = int(setting.t.ns[sequence].sum())
         self.of_storage: dict[int, list[int]] = {}

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from tensortide.plans.events import Played
 from tensortide.plans.instance import BEFORE, DEVICE, Instance
 from tensortide.plans.model import Compute, Copy, Fetch
-from tensortide.plans.transfers.residences import Token
+from tensortide.plans.under_budget.sequence import Token
 
 if TYPE_CHECKING:
     from ortools.sat.python import cp_model

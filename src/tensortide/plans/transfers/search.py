@@ -17,8 +17,8 @@ from tensortide.plans.model import Compute, Step
 from tensortide.plans.transfers.choosing import PRICES, Choosing, Made, Setting
 from tensortide.plans.transfers.kernels.placing import NEVER
 from tensortide.plans.transfers.mixing import Mixed, Mixing
-from tensortide.plans.transfers.residences import Token, steps_of
 from tensortide.plans.under_budget.search import Stopped, Watch
+from tensortide.plans.under_budget.sequence import Token, steps_of
 from tensortide.plans.under_budget.tables import Ints
 from tensortide.search_limit import SearchLimit
 
@@ -62,7 +62,7 @@ class Transfers:
 
     def offer(self, tokens: Iterable[Token], home: Mapping[int, str], source: str) -> Moved | None:
         """Play a plan; keep it if it fits and is better. Returns it if it fits."""
-        return self.offer_steps(steps_of(self.instance, tokens), home, source)
+        return self.offer_steps(steps_of(self.setting.t, tokens), home, source)
 
     def offer_steps(self, steps: Sequence[Step], home: Mapping[int, str], source: str) -> Moved | None:
         """Play the steps of a plan; keep it if it fits and is better. Returns it if it fits."""

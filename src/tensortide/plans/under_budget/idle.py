@@ -1,20 +1,18 @@
 """Idle intervals, in which the contents of a storage wait for their next use; and bytes that no plan can do without.
 
-All of it holds for plans without transfers in which ops run for the first time in recorded order, and may run again
-anywhere.
+Ops run for the first time in recorded order, and may run again anywhere; nothing moves, unless it is said.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import pairwise
 
 import msgspec
 import numpy as np
 
-from tensortide.plans.instance import BEFORE, Instance
-from tensortide.plans.under_budget.tables import Ints, Restorable, Tables, Value
+from tensortide.plans.instance import Instance
+from tensortide.plans.under_budget.tables import Ints, Restorable, Tables, Value, tables
+from tensortide.plans.under_budget.touches import touches_of
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -49,44 +47,14 @@ class Least(msgspec.Struct, frozen=True):
 
 def idle_intervals(instance: Instance, t: Tables) -> IdleIntervals:
     """List the idle intervals of ``instance`` that hold any bytes, by storage."""
-    restorable, count = Restorable(instance, t), len(instance.ops)
-    change = np.zeros(count + 2, np.int64)
-    need = t.workspace.copy()
-    rows: list[tuple[int, int, int, int, int]] = []
-    makers: list[tuple[int, ...]] = []
-    for storage, (nbytes, uses) in enumerate(zip(t.nbytes.tolist(), _uses(instance), strict=True)):
-        if not nbytes or not uses:
-            continue
-        change[max(uses[0][0], 0)] += nbytes
-        change[count if instance.storages[storage].stays else uses[-1][0] + 1] -= nbytes
-        for (before, _), (after, state) in pairwise(uses):
-            if after > before + 1:
-                value = Value(storage, state)
-                until = min(after, restorable.until(value) + 1)
-                rows.append((storage, state, before + 1, after, max(until, before + 1)))
-                makers.append(tuple(restorable.makers(value)) if until > before + 1 else ())
-    columns = np.array(rows, np.int64).reshape(-1, 5).T
-    need += np.cumsum(change)[:count]
-    return IdleIntervals(columns[0], columns[1], columns[2], columns[3], columns[4], tuple(makers), need)
-
-
-def _uses(instance: Instance) -> list[list[tuple[int, int]]]:
-    """For each storage the ops that touch it, each with the state that it needs; -1 and the number of ops stand for the
-    start and the end of the step."""
-    *states, final = instance.states
-    found: list[list[tuple[int, int]]] = [[] for _ in instance.storages]
-    for storage, record in enumerate(instance.storages):
-        if record.given and (record.stays or any(storage in needed for needed in states)):
-            found[storage].append((-1, BEFORE))
-    for number, (op, needed) in enumerate(zip(instance.ops, states, strict=True)):
-        for storage in op.makes:
-            found[storage].append((number, number))
-        for storage, state in needed.items():
-            found[storage].append((number, state))
-    for storage, record in enumerate(instance.storages):
-        if record.stays and storage in final:
-            found[storage].append((len(instance.ops), final[storage]))
-    return found
+    restorable, x = Restorable(instance, t), touches_of(t, np.arange(len(instance.ops)))
+    inside = np.flatnonzero((x.stays > 0) & (x.behind > x.place + 1) & (t.nbytes[x.storage] > 0))
+    storage, state, begin, end = x.storage[inside], x.state[inside], x.place[inside] + 1, x.behind[inside]
+    values = [Value(*pair) for pair in zip(storage.tolist(), state.tolist(), strict=True)]
+    until = np.maximum(begin, np.minimum(end, 1 + np.array([restorable.until(value) for value in values], np.int64)))
+    restored = zip(values, (until > begin).tolist(), strict=True)
+    makers = tuple([tuple(restorable.makers(value)) if can else () for value, can in restored])
+    return IdleIntervals(storage, state, begin, end, until, makers, x.level)
 
 
 def least(instance: Instance, t: Tables, found: IdleIntervals) -> Least:
@@ -98,14 +66,42 @@ def least(instance: Instance, t: Tables, found: IdleIntervals) -> Least:
     level = found.need - np.cumsum(away)[:count]
     if not count:
         return Least(0, -1, ())
-    op = int(level.argmax())
-    return Least(int(level[op]), op, tuple(_present(instance, found, op)), instance.ops[op].workspace)
+    op, x = int(level.argmax()), touches_of(t, np.arange(count))
+    resident = (x.place == op) | ((x.stays > 0) & (x.place < op) & (op < x.behind))
+    absent = found.storage[(found.begin <= op) & (op < found.until)]
+    present = sorted({s for s in x.storage[resident].tolist() if t.nbytes[s]}.difference(absent.tolist()))
+    return Least(int(level[op]), op, tuple(present), instance.ops[op].workspace)
 
 
-def _present(instance: Instance, found: IdleIntervals, op: int) -> Iterator[int]:
-    """The storages that are resident while ``op`` runs, less those that may be away."""
-    inside = (found.begin <= op) & (op < found.until)
-    away = set(found.storage[inside].tolist())
-    for storage, (record, uses) in enumerate(zip(instance.storages, _uses(instance), strict=True)):
-        if record.nbytes and uses and uses[0][0] <= op <= uses[-1][0] and storage not in away:
-            yield storage
+def least_with_transfers(instance: Instance, *, recorded: bool) -> Least:
+    """The most that any op needs at the least, or what is on the device before the step, or after it (op -1).
+
+    ``recorded``: ops run for the first time in recorded order, so what is pinned stays from its first touch to its
+    last one; in any order, only what exists before and after the step.
+    """
+    count = len(instance.ops)
+    pinned: list[set[int]] = [set() for _ in range(count)]
+    found = touches_of(tables(instance), np.arange(count))
+    until = np.where(found.stays, found.behind, found.place + 1)
+    for s, place, end in zip(found.storage.tolist(), found.place.tolist(), until.tolist(), strict=True):
+        storage = instance.storages[s]
+        if storage.pinned and storage.nbytes and (recorded or (storage.given and storage.stays)):
+            for at in range(max(place, 0), min(end, count)):
+                pinned[at].add(s)
+    size = [storage.nbytes for storage in instance.storages]
+    before = tuple(s for s, x in enumerate(instance.storages) if x.given and size[s] and _is_fixed(instance, s))
+    after = tuple(s for s, x in enumerate(instance.storages) if x.stays and size[s] and _is_fixed(instance, s))
+    best = max((Least(sum(size[s] for s in group), -1, group) for group in (before, after)), key=lambda x: x.nbytes)
+    for number, op in enumerate(instance.ops):
+        resident = tuple(s for s in sorted(pinned[number].union(op.touches)) if size[s])
+        nbytes = op.workspace + sum(size[s] for s in resident)
+        if nbytes > best.nbytes:
+            best = Least(nbytes, number, resident, op.workspace)
+    return best
+
+
+def _is_fixed(instance: Instance, s: int) -> bool:
+    """Tell whether a storage that exists before or after the step is on the device then, whatever the plan."""
+    storage = instance.storages[s]
+    at_home = s in instance.home and not storage.kept
+    return not at_home and (storage.kept or storage.pinned or not storage.persistent)

@@ -6,7 +6,7 @@ runs again in period p. Then
 
 - what is resident at moment m was resident at the moment before, or was written in the period between them;
 - what an op reads in a period was resident at the moment before it, or was written in the period;
-- both hold of 2, 4... periods in turn, too, in which an op runs again if it does in any of them;
+- both hold of several periods in turn, too, in which an op runs again if it does in any of them;
 - what is resident at a moment fits within the budget, beside what the op of the moment allocates;
 
 and the plan takes at least ``base + sum of time(o) R(o, p)``. Bytes between the moments are left out, and so is the
@@ -14,12 +14,13 @@ order of runs within a period. Weights of these inequalities prove a bound, as a
 
     time - base >= sum of weight(i) right(i) - sum over variables of max(0, weighted coefficients - time)
 
-The longer stretches matter: without them, fractions of a resident value serve in one period after the other.
+The longer stretches matter: without them, fractions of a resident value serve in one period after the other. So does
+the choice of moments: to those of a first program are added ops of the periods in which its optimum recomputes most.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -29,11 +30,12 @@ from tensortide.plans.instance import BEFORE, Instance
 from tensortide.plans.linear_program import solved
 from tensortide.plans.under_budget.bound import SCALE, IdleCover, Moments
 from tensortide.plans.under_budget.idle import IdleIntervals
-from tensortide.plans.under_budget.tables import Tables, Value
+from tensortide.plans.under_budget.tables import Floats, Ints, Tables, Value
 from tensortide.search_limit import Look, SearchLimit, no_look
 
-_PARTS = (3, 8, 12)
-"""Parts of the ops over the budget, from each of which the tightest is a moment; each number is tried."""
+_PARTS, _ADDED, _PROGRAMS = 3, 4, 3
+"""Parts of the ops over the budget, from each of which the tightest is a moment of the first program; moments added to
+those of one program for the next; programs."""
 _MOST_TOUCHES = 15_000
 """Touches of storages, times moments, of the largest program that is solved."""
 
@@ -47,7 +49,7 @@ class Row(NamedTuple):
 
 class Program:
     """The linear program of an instance over ``moments``, ascending ops: ``rows``, and ``cost`` of each variable, which
-    is between 0 and 1."""
+    is between 0 and 1. ``again``: the variable of runs of an op in a stretch of periods."""
 
     def __init__(self, instance: Instance, budget_bytes: int, moments: tuple[int, ...]) -> None:
         self.instance, self.moments = instance, moments
@@ -55,7 +57,7 @@ class Program:
         self.cost: list[int] = []
         self._period = np.searchsorted(moments, np.arange(len(instance.ops)), side="right").tolist()
         self._resident: dict[tuple[Value, int], int] = {}
-        self._again: dict[tuple[int, range], int] = {}
+        self.again: dict[tuple[int, range], int] = {}
         self._waiting: list[tuple[int, Iterable[range], list[Value]]] = []  # a variable that needs values in stretches
         self._first_runs()
         while self._waiting:
@@ -102,15 +104,15 @@ class Program:
 
     def _runs_again(self, op: int, stretch: range) -> int:
         """The variable of runs of ``op`` in a stretch, whose time counts by period."""
-        if (op, stretch) not in self._again:
+        if (op, stretch) not in self.again:
             record = self.instance.ops[op]
             reads = [Value(s, state) for s, state in self.instance.states[op].items() if s not in record.blind]
             is_period = len(stretch) == 1
-            self._again[op, stretch] = found = self._variable(record.ns if is_period else 0, (stretch,), reads)
+            self.again[op, stretch] = found = self._variable(record.ns if is_period else 0, (stretch,), reads)
             if not is_period:
                 periods = [(self._runs_again(op, range(p, p + 1)), 1) for p in stretch]
                 self.rows.append(Row([*periods, (found, -1)], 0))
-        return self._again[op, stretch]
+        return self.again[op, stretch]
 
     def _variable(self, cost: int, stretches: Iterable[range], needs: list[Value]) -> int:
         self.cost.append(cost)
@@ -131,8 +133,8 @@ class Program:
 
 
 def _stretches(period: int) -> list[range]:
-    """Runs of 1, 2, 4... periods that end with ``period``."""
-    return [range(period + 1 - (1 << k), period + 1) for k in range((period + 1).bit_length()) if 1 << k <= period + 1]
+    """All runs of periods that end with ``period``."""
+    return [range(begin, period + 1) for begin in range(period, -1, -1)]
 
 
 def verify_moments(instance: Instance, proof: Moments) -> int:
@@ -150,41 +152,71 @@ def moments_bound(
     limit: SearchLimit | None = None,
     look: Look = no_look,
 ) -> tuple[int, Moments]:
-    """The best bound that a few choices of moments prove within the budget of ``cover``, which is proved already.
+    """The best bound that a few programs prove within the budget of ``cover``, which is proved already.
 
     An iteration of the solver spends the number of ops of ``limit``; without SciPy nothing is proved.
     """
     best = instance.base_ns, Moments(cover.budget_bytes, (), ())
-    for moments in _choices(t, found, cover):
-        if len(t.touched) * len(moments) > _MOST_TOUCHES:
+    tightness = _tightness(t, found)
+    moments = _first(found, cover, tightness)
+    for _ in range(_PROGRAMS):
+        if not moments or len(t.touched) * len(moments) > _MOST_TOUCHES:
             break
         look()
         program = Program(instance, cover.budget_bytes, moments)
-        weights = _dual(instance, program, limit or SearchLimit(), look)
-        proof = Moments(cover.budget_bytes, moments, weights)
+        optimum = _optimum(instance, program, limit or SearchLimit(), look)
+        if optimum is None:
+            break
+        proof = Moments(cover.budget_bytes, moments, optimum.weights)
         best = max(best, (_proved(instance, program, proof), proof), key=lambda each: each[0])
+        moments = _refined(instance, program, tightness, optimum)
     return best
 
 
-def _choices(t: Tables, found: IdleIntervals, cover: IdleCover) -> Iterator[tuple[int, ...]]:
-    """Choices of moments: ops that ``cover`` weighs, and those at which the least can be away."""
+def _tightness(t: Tables, found: IdleIntervals) -> Ints:
+    """Bytes resident at each first run if all that can be away is."""
     away = np.zeros(len(t.ns) + 1, np.int64)
     np.add.at(away, found.begin, t.nbytes[found.storage])
     np.add.at(away, found.until, -t.nbytes[found.storage])
-    level = found.need - np.cumsum(away)[:-1]
+    level: Ints = found.need - np.cumsum(away)[:-1]
+    return level
+
+
+def _first(found: IdleIntervals, cover: IdleCover, tightness: Ints) -> tuple[int, ...]:
+    """Moments to begin with: ops that ``cover`` weighs, and those at which the least can be away."""
     over = np.flatnonzero(found.need > cover.budget_bytes)
     heavy = sorted(cover.weights, key=lambda each: -each[1] * (int(found.need[each[0]]) - cover.budget_bytes))
-    for parts in _PARTS:
-        tightest = [int(part[level[part].argmax()]) for part in np.array_split(over, parts) if len(part)]
-        yield tuple(sorted({*tightest, *(op for op, _ in heavy[:parts])}))
+    tightest = [int(part[tightness[part].argmax()]) for part in np.array_split(over, _PARTS) if len(part)]
+    return tuple(sorted({*tightest, *(op for op, _ in heavy[:_PARTS])}))
 
 
-def _dual(instance: Instance, program: Program, limit: SearchLimit, look: Look) -> tuple[tuple[int, int], ...]:
-    """Weights of the rows, those of the optimum of the dual; none if it is not found."""
+class _Optimum(NamedTuple):
+    """The optimum of a program: ``values`` of its variables, and ``weights`` of its rows."""
+
+    values: Floats
+    weights: tuple[tuple[int, int], ...]
+
+
+def _refined(instance: Instance, program: Program, tightness: Ints, optimum: _Optimum) -> tuple[int, ...]:
+    """The moments of ``program``, and the tightest op of each period in which ``optimum`` recomputes most."""
+    spent = [0.0] * (len(program.moments) + 1)
+    for (op, stretch), variable in program.again.items():
+        if len(stretch) == 1:
+            spent[stretch[0]] += instance.ops[op].ns * float(optimum.values[variable])
+    more = []
+    for time_ns, period in sorted(zip(spent, range(len(spent)), strict=True), reverse=True)[:_ADDED]:
+        begin, end = (-1, *program.moments)[period] + 1, (*program.moments, len(instance.ops))[period]
+        if time_ns and end > begin:
+            more.append(begin + int(tightness[begin:end].argmax()))
+    return tuple(sorted({*program.moments, *more})) if more else ()
+
+
+def _optimum(instance: Instance, program: Program, limit: SearchLimit, look: Look) -> _Optimum | None:
+    """The optimum of a program with the weights of its dual; None if it is not found."""
     try:
         from scipy.sparse import coo_array
     except ImportError:
-        return ()
+        return None
     # rows of memory are in parts of their largest coefficient, so that the numbers of the program are alike
     unit = np.array([max((abs(a) for _, a in row.terms), default=1) for row in program.rows], float)
     lengths = [len(row.terms) for row in program.rows]
@@ -196,11 +228,12 @@ def _dual(instance: Instance, program: Program, limit: SearchLimit, look: Look) 
     scale = float(cost.max(initial=1.0)) or 1.0
     right = -np.array([row.right for row in program.rows], float) / unit
     ops = len(instance.ops)
-    optimum = solved(cost / scale, limit=limit, iteration=ops, look=look, A_ub=matrix, b_ub=right, bounds=(0, 1))
-    if optimum is None:
-        return ()
-    dual = np.maximum(-optimum.ineqlin.marginals, 0) * scale / unit
-    return tuple((number, int(weight * SCALE)) for number, weight in enumerate(dual.tolist()) if weight > 0)
+    found = solved(cost / scale, limit=limit, iteration=ops, look=look, A_ub=matrix, b_ub=right, bounds=(0, 1))
+    if found is None:
+        return None
+    dual = np.maximum(-found.ineqlin.marginals, 0) * scale / unit
+    weights = ((number, int(weight * SCALE)) for number, weight in enumerate(dual.tolist()))
+    return _Optimum(found.x, tuple(each for each in weights if each[1] > 0))
 
 
 def _proved(instance: Instance, program: Program, proof: Moments) -> int:

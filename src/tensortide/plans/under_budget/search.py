@@ -134,11 +134,11 @@ class Search:
         reason = f"{over:,} bytes over the budget" if over > 0 else ""
         return Rival(plan.name, plan.kind, found.time_ns, found.peak_bytes, reason)
 
-    def repair(self, order: Ints) -> None:
-        """Recompute at the peaks of ``order`` until it fits, in a few ways."""
-        ones = np.ones(len(self.t.nbytes))
-        for sharpness in SHARPNESS:
-            self._start(self.local.repaired(order, ones, sharpness, self.look))
+    def repair(self, order: Ints, ways: Iterable[float] = SHARPNESS, source: str = "greedy") -> None:
+        """Recompute at the peaks of ``order`` until it fits, in each of the ``ways``, which are values of its
+        ``sharpness``."""
+        for sharpness in ways:
+            self._start(self.local.repaired(order, np.ones(len(self.t.nbytes)), sharpness, self.look), source)
 
     def repair_by_prices(self, order: Ints) -> None:
         """Recompute at the peaks of ``order`` what the bound says is cheapest, of all that it weighs."""
@@ -146,14 +146,12 @@ class Search:
             return
         ops, weights = np.array(self.proof.weights, float).T
         self.local.prices[ops.astype(np.int64)] = weights / weights.max(initial=1.0)
-        self._start(self.local.repaired(order, np.ones(len(self.t.nbytes)), -1.0, self.look))
+        self.repair(order, (-1.0,))
 
     def repair_by_exchange(self, order: Ints) -> None:
         """Recompute at the peaks of ``order`` what sources restore that are smaller, and stay resident for it."""
-        ones = np.ones(len(self.t.nbytes))
         self.local.exchange(True)
-        for sharpness in (*SHARPNESS, -1.0):
-            self._start(self.local.repaired(order, ones, sharpness, self.look), EXCHANGE)
+        self.repair(order, (*SHARPNESS, -1.0), EXCHANGE)
         self.local.exchange(self.source == EXCHANGE)
 
     def repair_at_random(self, order: Ints) -> None:

@@ -1,17 +1,21 @@
-"""Sequences of ops: read off plans, played, and written out as plans."""
+"""Sequences of ops: read off plans, played, and written out as plans, with transfers between them or without."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 
 from tensortide.errors import PlanError
 from tensortide.plans.instance import Instance
-from tensortide.plans.model import Compute, Evict, Step
+from tensortide.plans.model import Compute, Copy, Drop, Evict, Fetch, Step
 from tensortide.plans.under_budget.kernels import profile
 from tensortide.plans.under_budget.tables import NONE, Ints, Tables
+
+Token: TypeAlias = Compute | Copy | Fetch | Drop
+MOVED = -3
+"""The state of what a copy finds, which is whatever was written last."""
 
 
 class Evaluated(NamedTuple):
@@ -68,27 +72,34 @@ def sequence_of(steps: Iterable[Step]) -> list[int]:
     return found
 
 
-def with_evictions(t: Tables, sequence: Sequence[int] | Ints) -> tuple[Step, ...]:
-    """The steps of a plan that runs ``sequence``: an eviction after the last touch of each residence but the last of a
-    storage, which ends by itself."""
-    ops = [int(op) for op in sequence]
-    first = firsts(t, np.array(ops, np.int64)).tolist()
-    made = [t.made[a:b].tolist() for a, b in zip(t.make_ends, t.make_ends[1:], strict=False)]
+def steps_of(t: Tables, tokens: Iterable[Token]) -> tuple[Step, ...]:
+    """Complete ops and transfers with evictions: each residence but the last of a storage, which ends by itself, ends
+    after its last touch."""
+    ran: set[int] = set()
+    listed: list[tuple[Token, bool]] = []
+    for token in tokens:
+        listed.append((token, isinstance(token, Compute) and token.op in ran))
+        if isinstance(token, Compute):
+            ran.add(token.op)
     need, seen = t.final.tolist(), [False] * len(t.nbytes)
     steps: list[Step] = []
-    for place in range(len(ops) - 1, -1, -1):
-        op = ops[place]
-        again = first[op] != place
-        touched = range(int(t.touch_ends[op]), int(t.touch_ends[op + 1]))
-        pairs = [(int(t.touched[k]), int(t.state[k])) for k in touched if not (again and t.blind[k])]
-        fresh = [s for s in made[op] if need[s] in (op, NONE) and not (again and t.pinned[s])]
-        gone = [s for s in (*fresh, *(s for s, _ in pairs)) if need[s] == NONE and seen[s]]
-        steps += map(Evict, sorted(gone, reverse=True))
-        steps.append(Compute(op))
+    for token, again in reversed(listed):
+        if isinstance(token, Compute):
+            op = token.op
+            made = t.made[t.make_ends[op] : t.make_ends[op + 1]].tolist()
+            fresh = [s for s in made if need[s] in (op, NONE, MOVED) and not (again and t.pinned[s])]
+            at = range(int(t.touch_ends[op]), int(t.touch_ends[op + 1]))
+            used = {int(t.touched[k]): int(t.state[k]) for k in at if not (again and t.blind[k])}
+        else:
+            made = fresh = [token.storage] if isinstance(token, Fetch) else []
+            s = token.storage
+            used = {s: MOVED if need[s] == NONE else need[s]} if isinstance(token, Copy) else {}
+        steps += [Evict(s) for s in sorted((*fresh, *used), reverse=True) if need[s] == NONE and seen[s]]
+        steps.append(token)
         for s in fresh:
             need[s] = NONE
-        for s, state in pairs:
+        for s, state in used.items():
             need[s] = state
-        for s in (*made[op], *(s for s, _ in pairs)):
+        for s in (*made, *used):
             seen[s] = True
     return tuple(reversed(steps))

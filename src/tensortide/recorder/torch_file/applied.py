@@ -17,14 +17,14 @@ class Applied:
     def __init__(self) -> None:
         self.stack = contextlib.ExitStack()
 
-    def replace(self, module: torch.nn.Module, forward: Callable[..., Any]) -> None:
-        """Let ``forward`` be the forward of ``module``."""
-        before = vars(module).get("forward")
-        module.forward = forward
+    def replace(self, module: torch.nn.Module, name: str, function: Callable[..., Any]) -> None:
+        """Let ``function`` be the method ``name`` of ``module``."""
+        before = vars(module).get(name)
+        setattr(module, name, function)
         if before is None:
-            self.stack.callback(vars(module).pop, "forward")
+            self.stack.callback(vars(module).pop, name)
         else:
-            self.stack.callback(setattr, module, "forward", before)
+            self.stack.callback(setattr, module, name, before)
 
     def follow(self, modules: dict[str, torch.nn.Module], running: list[str]) -> None:
         """Keep the names of ``modules`` whose forward is running in ``running``, the innermost last."""

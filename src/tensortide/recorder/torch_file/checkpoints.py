@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -14,6 +15,9 @@ from tensortide.recorder.torch_file.applied import Applied
 CHECKPOINTS: dict[str, tuple[bool, tuple[str, ...], tuple[str, ...]]] = {}
 
 # -- copied into files --
+
+CALL = "_compiled_call_impl"
+"""What runs instead of the call of a module once it is compiled."""
 
 
 class Aside:
@@ -36,75 +40,97 @@ class Aside:
         return self.within.__exit__(*error)
 
 
-def checkpointed(
-    forward: Callable[..., Any], random: bool, buffers: list[tuple[torch.nn.Module, str]], contexts: Any
-) -> Callable[..., Any]:
-    """``forward``, recomputed in the backward pass; ``random``: it draws random numbers."""
+class Checkpointed:
+    """``forward``, recomputed in the backward pass; ``random``: it draws random numbers.
 
-    def both() -> tuple[Any, Any]:
-        first, again = contexts() if contexts else (contextlib.nullcontext(), contextlib.nullcontext())
-        return first, Aside(buffers, again)
+    An object, as is ``Row``: a deep copy of the model has its own, which runs the modules of the copy.
+    """
 
-    def run(*args: Any, **kwargs: Any) -> Any:
+    def __init__(
+        self, forward: Callable[..., Any], random: bool, buffers: list[tuple[torch.nn.Module, str]], contexts: Any
+    ) -> None:
+        self.forward, self.random, self.buffers, self.contexts = forward, random, buffers, contexts
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
         if not torch.is_grad_enabled():
-            return forward(*args, **kwargs)
+            return self.forward(*args, **kwargs)
+        count, names = len(args), tuple(kwargs)  # inside another checkpoint nothing but numbers and names may stay
 
         def call(*given: Any) -> Any:
-            return forward(*given[: len(args)], **dict(zip(kwargs, given[len(args) :], strict=True)))
+            return self.forward(*given[:count], **dict(zip(names, given[count:], strict=True)))
 
         given = (*args, *kwargs.values())
-        return checkpoint(call, *given, use_reentrant=False, preserve_rng_state=random, context_fn=both)
+        how: dict[str, Any] = {"use_reentrant": False, "preserve_rng_state": self.random}
+        buffers, contexts = self.buffers, self.contexts
 
-    return run
+        def both() -> tuple[Any, Any]:  # no method: torch.compile takes functions alone
+            first, again = contexts() if contexts else (contextlib.nullcontext(), contextlib.nullcontext())
+            return first, Aside(buffers, again)
+
+        if buffers or contexts:
+            how["context_fn"] = both
+        return checkpoint(call, *given, **how)
 
 
-class Rows:
-    """The forward of an ``nn.Sequential`` of which some rows of modules run as one."""
+class Row:
+    """Modules of which each runs on the result of the one before: the call of the first runs all by ``run``, those of
+    the others give back what they are given."""
 
-    def __init__(self, model: torch.nn.Module, path: str) -> None:
-        self.modules = model.get_submodule(path)._modules
-        self.runs: dict[str, tuple[str, Callable[..., Any]]] = {}
-        if type(model.get_submodule(path)).forward is not torch.nn.Sequential.forward:
-            raise TypeError(f"{path or 'the model'} is not the torch.nn.Sequential for which this file was written")
+    def __init__(self, modules: list[torch.nn.Module]) -> None:
+        self.modules = modules
+        self.calls: list[Callable[..., Any]] = [vars(module).get(CALL) or module._call_impl for module in modules]
+        self.run: Callable[..., Any] = self.plain
+        self.waiting: list[torch.nn.Module] = []
+        self.result: Any = None
 
-    def row(self, first: str, last: str) -> Callable[..., Any]:
-        """The forward pass of the modules from ``first`` to ``last``."""
-        names = [*self.modules]
-        row = names[names.index(first) : names.index(last) + 1]
-
-        def run(value: Any) -> Any:
-            for name in row:
-                value = self.modules[name](value)  # type: ignore[misc]
-            return value
-
-        return run
-
-    def forward(self, value: Any) -> Any:
-        """Run the rows, and the modules that are in none."""
-        names = iter(self.modules)
-        for name in names:
-            last, run = self.runs.get(name, (name, self.modules[name]))
-            value = run(value)  # type: ignore[misc]
-            within = name
-            while within != last:
-                within = next(names)
+    def plain(self, *args: Any, **kwargs: Any) -> Any:
+        """Run all of them."""
+        value = self.calls[0](*args, **kwargs)
+        for call in self.calls[1:]:
+            value = call(value)
         return value
+
+    def first(self, *args: Any, **kwargs: Any) -> Any:
+        """Run all of them, where gradients are wanted."""
+        if not torch.is_grad_enabled():
+            return self.calls[0](*args, **kwargs)
+        self.check(not self.waiting)
+        self.result = self.run(*args, **kwargs)
+        self.waiting = self.modules[1:]
+        return self.result
+
+    def later(self, module: torch.nn.Module, own: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Run ``module`` by its ``own`` call, unless it has run."""
+        if not self.waiting or self.waiting[0] is not module:
+            return own(*args, **kwargs)
+        self.check(len(args) == 1 and not kwargs and args[0] is self.result)
+        del self.waiting[0]
+        self.result = args[0] if self.waiting else None
+        return args[0]
+
+    def check(self, follows: bool) -> None:
+        """Raise TypeError unless the modules are called as they were."""
+        if not follows:
+            self.waiting, self.result = [], None
+            names = ", ".join(type(module).__name__ for module in self.modules)
+            raise TypeError(f"{names} do not run one after the other, as they did when this file was written")
 
 
 def checkpoint_modules(model: torch.nn.Module, prefix: str, applied: Applied, policies: dict[str, Any]) -> None:
-    """Checkpoint the modules of ``model`` that the table names."""
-    sequential: dict[str, Rows] = {}
-    for path, (random, updated, ends) in CHECKPOINTS.items():
+    """Checkpoint the modules of ``model`` that the table names, those inside others first."""
+    for path, (random, updated, row) in CHECKPOINTS.items():
         if f"{path}.".startswith(prefix) or not prefix:
             places = [name[len(prefix) :].rpartition(".") for name in updated]
             buffers = [(model.get_submodule(owner), name) for owner, _, name in places]
-            if ends:
-                owner, _, first = ends[0][len(prefix) :].rpartition(".")
-                last = ends[1].rpartition(".")[2]
-                rows = sequential.setdefault(owner, Rows(model, owner))
-                rows.runs[first] = last, checkpointed(rows.row(first, last), random, buffers, policies.get(path))
-            else:
-                module = model.get_submodule(path[len(prefix) :])
-                applied.replace(module, checkpointed(module.forward, random, buffers, policies.get(path)))
-    for owner, rows in sequential.items():
-        applied.replace(model.get_submodule(owner), rows.forward)
+            modules = [model.get_submodule(name[len(prefix) :]) for name in row or (path,)]
+            if not row:
+                forward = Checkpointed(modules[0].forward, random, buffers, policies.get(path))
+                applied.replace(modules[0], "forward", forward)
+                continue
+            one = Row(modules)
+            one.run = Checkpointed(one.plain, random, buffers, policies.get(path))
+            calls: dict[torch.nn.Module, Callable[..., Any]] = {modules[0]: one.first}
+            for module, own in zip(modules, one.calls, strict=True):
+                calls.setdefault(module, functools.partial(one.later, module, own))
+            for module, call in calls.items():
+                applied.replace(module, CALL if vars(module).get(CALL) else "_call_impl", call)

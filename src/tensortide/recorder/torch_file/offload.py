@@ -158,4 +158,4 @@ def offload_saved(model: torch.nn.Module, prefix: str, applied: Applied) -> None
     """Run the forward pass of ``model`` under the hooks."""
     offload = Offload(next(model.parameters()).device)
     applied.follow(dict(model.named_modules(prefix=prefix.rstrip("."))), offload.running)
-    applied.replace(model, offload.around(model.forward))
+    applied.replace(model, "forward", offload.around(model.forward))

@@ -42,8 +42,9 @@ def policies_of(model: torch.nn.Module, prefix: str, applied: Applied) -> dict[s
     found = {}
     for path, kept in KEPT.items():
         if f"{path}.".startswith(prefix) or not prefix:
-            ends, policy = CHECKPOINTS[path][2], Policy(path, kept)
-            owner = ends[0].rpartition(".")[0] if ends else path
-            applied.follow(dict(model.get_submodule(owner[len(prefix) :]).named_modules(prefix=owner)), policy.running)
+            policy = Policy(path, kept)
+            for each in CHECKPOINTS[path][2] or (path,):
+                modules = dict(model.get_submodule(each[len(prefix) :]).named_modules(prefix=each))
+                applied.follow(modules, policy.running)
             found[path] = policy.contexts
     return found

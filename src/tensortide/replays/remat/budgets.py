@@ -37,6 +37,10 @@ class Budget(msgspec.Struct, frozen=True):
     nbytes: int | None = None
     text: str = ""
 
+    def __str__(self) -> str:
+        """The budget as it is typed."""
+        return self.text or (f"{self.ratio}" if self.nbytes is None else f"{self.nbytes}B")
+
     @property
     def of_activations(self) -> bool:
         """True if ``ratio`` is one of the activations; no field of its own, which would change the keys of trials."""

@@ -51,7 +51,7 @@ PREDICTED = (
     "Predicted time: ops, recomputation and waits for transfers. Not in it: what tensortide run itself does for each "
     "op, which can multiply steps of small ops, as on a CPU; run measures it."
 )
-ENDED_EARLY = "The search was ended early: more time or work (--time-limit, --work-limit) may find a faster plan."
+ENDED_EARLY = "The search was ended early: more time or work (--time-limit, --work-limit) may find a better plan."
 
 
 def of_plan(found: Planned) -> Document:
@@ -139,8 +139,9 @@ def _advice(found: Planned) -> Iterator[str]:
         order = "" if "any order" in found.plan_class else ", --order free"
         yield f"To make it fit: a larger budget{moves}{order}, or a smaller batch."
     if found.unfollowed_ns is not None:
-        faster = _more(found.extra_of(found.unfollowed_ns))
-        yield f"A plan of {faster} exceeds the budget in a run: the program holds tensors that the plan evicts."
+        is_this = found.unfollowed_ns == found.step_ns
+        plan = "This plan" if is_this else f"A plan of {_more(found.extra_of(found.unfollowed_ns))}"
+        yield f"{plan} exceeds the budget in a run: the program holds tensors that the plan evicts."
     if not found.complete:
         yield ENDED_EARLY
 

@@ -15,7 +15,8 @@ from typing import NamedTuple, TypeAlias
 from tensortide.errors import PlanError
 from tensortide.graph.effects import draws_random
 from tensortide.graph.model import Graph
-from tensortide.memory.lifetimes import Residence, residences
+from tensortide.plans.events.primitives import homes, primitives
+from tensortide.plans.legal import problem_of
 from tensortide.plans.model import Compute, Evict, Plan
 
 
@@ -100,7 +101,7 @@ def states_kept(instructions: Iterable[Instruction]) -> int:
 
 class _Lowering:
     def __init__(self, graph: Graph, plan: Plan, given: Mapping[int, str], breaks: frozenset[int]) -> None:
-        self.graph, self.steps, self.breaks = graph, plan.lanes[0].steps, breaks
+        self.graph, self.plan, self.steps, self.breaks = graph, plan, plan.lanes[0].steps, breaks
         self.names = _Names(graph, {})
         self.given = frozenset(given)
         self.code: list[Instruction] = []
@@ -124,8 +125,8 @@ class _Lowering:
         return found
 
     def run(self, kept: Sequence[int]) -> tuple[list[Instruction], list[str]]:
-        last = self._last_touches()
-        for place, step in enumerate(self.steps):
+        stated = problem_of(self.plan, self.graph)
+        for step in primitives(stated, self.steps, homes(stated, None)).steps:
             if isinstance(step, Compute):
                 if step.op in self.breaks:
                     self._break(step.op)
@@ -135,27 +136,9 @@ class _Lowering:
             elif isinstance(step, Evict):
                 self._free(step.storage)
             else:
-                raise PlanError(f"a generated program runs plans that move nothing, and step {place} is {step}")
-            for storage in last.get(place, ()):
-                self._free(storage)
+                raise PlanError(f"a generated program runs plans that move nothing, and a step is {step}")
         names = [self._need(tensor) for tensor in kept]
         return self.code, names
-
-    def _last_touches(self) -> dict[int, list[int]]:
-        """The storages that no later step touches, by the place of the last that does, of those that do not stay."""
-        last: dict[int, int] = {}
-        touches = self.graph.index.touches
-        for place, step in enumerate(self.steps):
-            if isinstance(step, Compute):
-                last.update(dict.fromkeys(touches[step.op], place))
-            elif isinstance(step, Evict):
-                last.pop(step.storage, None)
-        found: dict[int, list[int]] = {}
-        residence = residences(self.graph)
-        for storage, place in last.items():
-            if residence[storage] is Residence.LOCAL:
-                found.setdefault(place, []).append(storage)
-        return found
 
     def _free(self, storage: int) -> None:
         names = self.names.forget(storage)

@@ -9,10 +9,10 @@ from typing import Any, NamedTuple, TypeAlias
 import msgspec
 
 from tensortide.errors import BudgetInfeasible, PlanError, RunError
-from tensortide.plans.model import Lane, Plan
+from tensortide.plans.model import Compute, Lane, Plan
 from tensortide.plans.remat.choice import decision
 from tensortide.plans.under_budget.known import Known
-from tensortide.plans.under_budget.sequence import evaluate, sequence_of, with_evictions
+from tensortide.plans.under_budget.sequence import evaluate, sequence_of, steps_of
 from tensortide.replays.remat import Simulator
 from tensortide.replays.remat.simulation import UNLIMITED
 from tensortide.replays.remat.simulator import least_bytes
@@ -157,7 +157,7 @@ def _problem(simulator: Simulator) -> Problem:
 
 
 def _written(problem: Problem, sequence: Sequence[int]) -> Plan:
-    lane = Lane(problem.device, with_evictions(problem.tables, sequence))
+    lane = Lane(problem.device, steps_of(problem.tables, map(Compute, sequence)))
     return Plan(problem.recording.graph.index.digest, (lane,))
 
 

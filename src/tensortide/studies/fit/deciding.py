@@ -19,8 +19,11 @@ def deciding(found: Verdict, largest: Largest | None = None) -> Iterator[str]:
         yield f"--set {largest.name}={largest.batch} is sure to fit"
     if found.card is not None and found.card.of_size and _differ(found):
         yield f"the card, as --machine {found.card.example}: those of a size leave different amounts of memory"
-    if found.tensors_bytes is not None and found.tensors_bytes <= own.usable_bytes:
-        yield "PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: the tensors fit, and gaps between them get smaller"
+    joined = found.expandable_bytes
+    if joined is not None and joined < found.reserved_bytes:
+        so = "; it fits then" if found.judged(found.peak_bytes, joined) == "fits" else ""
+        less = f"{format_bytes(joined)} in place of {format_bytes(found.reserved_bytes)}"
+        yield f"PYTORCH_CUDA_ALLOC_CONF=expandable_segments:True: the allocator reserves {less}{so}"
     if found.cut_off:
         yield "a recording, or a capture, of a whole step"
     elif not found.on_gpu:

@@ -77,13 +77,13 @@ def _updated(graph: Graph) -> Source | None:
 
 
 def _repeated(alive: Sequence[Resident], shapes: Shapes) -> Iterable[Dominant]:
-    """Return what repeated modules have made, by the outermost of them."""
-    groups: defaultdict[str, list[Resident]] = defaultdict(list)
+    """Return what repeated modules keep, and their temporaries, by the outermost of them."""
+    groups: defaultdict[tuple[str, bool], list[Resident]] = defaultdict(list)
     for one in alive:
         head = _head(one.module)
         if one.role not in _STATE and head is not None:
-            groups[head].append(one)
-    for head, some in groups.items():
+            groups[head, one.role is Role.TEMPORARY].append(one)
+    for (head, is_temporary), some in groups.items():
         prefix = f"{head}." * bool(head)
         total = sum(one.nbytes for one in some)
         alike: defaultdict[tuple[object, ...], list[Resident]] = defaultdict(list)
@@ -92,10 +92,12 @@ def _repeated(alive: Sequence[Resident], shapes: Shapes) -> Iterable[Dominant]:
         most = max(alike.values(), key=lambda group: sum(one.nbytes for one in group))
         place, code = _line(most[0].source)
         blocks = [prefix + one.module.removeprefix(prefix).partition(".")[0] for one in some]
-        what = f"what {as_one(blocks)} keep for the backward pass, in {len(some)} tensors"
-        part = f"most of it {len(most)} x {shapes[most[0].storage][1]} of {_short(most[0].op_name)}"
-        shown = f"{what}, {part}{_at(place, code)}"
-        yield Dominant("kept", total, len(some), 0.0, shown, place, code)
+        named = as_one(blocks)
+        what = f"temporaries of {named}" if is_temporary else f"what {named} keep for the backward pass"
+        extent = "most of it" if 2 * sum(one.nbytes for one in most) > total else "the largest part"
+        part = f"{extent} {len(most)} x {shapes[most[0].storage][1]} of {_short(most[0].op_name)}"
+        shown = f"{what}, in {len(some)} tensor{'s' * (len(some) > 1)}, {part}{_at(place, code)}"
+        yield Dominant("activations" if is_temporary else "kept", total, len(some), 0.0, shown, place, code)
 
 
 def _copies(alive: Sequence[Resident], shapes: Shapes) -> Iterable[Dominant]:

@@ -9,6 +9,7 @@ import msgspec
 from tensortide.cost import Resolver, count
 from tensortide.graph.model import Graph
 from tensortide.memory import reserve
+from tensortide.memory.allocators import EXPANDABLE
 from tensortide.shown import Show
 from tensortide.studies.fit.dominant import Dominant, dominant
 from tensortide.studies.fit.margins import Margin, margin
@@ -72,11 +73,8 @@ class Verdict(msgspec.Struct, frozen=True):
     margin: Margin
     whole_card: tuple[CardRow, ...] = ()
     """The memory of the card by what takes it, its total last; empty for a step that was not captured for a GPU."""
-
-    @property
-    def tensors_bytes(self) -> int | None:
-        """The most that its tensors take without gaps between them; None if nobody knows."""
-        return self.margin.most_bytes(self.peak_bytes)
+    expandable_bytes: int | None = None
+    """What the allocator would reserve with expandable segments, where that might decide; None if it has them."""
 
     @property
     def cut_off(self) -> bool:
@@ -135,6 +133,7 @@ def verdict(
         elif timed and priced:
             common = Taken(taken_ns(graph, row, resolver=resolver))
         on_devices.append(made.on(row.name, row.usable_bytes or 0, on_gpu, common))
+    judged = made.asked(asked, card, own, time)
     return Verdict(
         peak_bytes=line.peak_bytes,
         reserved_bytes=reserved_bytes,
@@ -142,13 +141,21 @@ def verdict(
         most_bytes=own.most_bytes(reserved_bytes),
         peak_op=line.peak_op,
         on_devices=tuple(on_devices),
-        asked=made.asked(asked, card, own, time),
+        asked=judged,
         card=card,
         dominant=dominant(graph, line),
         on_gpu=line.device.startswith("cuda"),
         margin=own,
         whole_card=whole_card(graph, line, reserved_bytes, own),
+        expandable_bytes=_expandable_bytes(graph) if judged is not None and judged.fits == "unsure" else None,
     )
+
+
+def _expandable_bytes(graph: Graph) -> int | None:
+    """What the allocator would reserve with expandable segments for a step on a GPU that has none."""
+    if graph.meta.allocator == EXPANDABLE or not graph.index.main_device.startswith("cuda"):
+        return None
+    return reserve(graph, EXPANDABLE).peak_reserved
 
 
 class _Step(NamedTuple):

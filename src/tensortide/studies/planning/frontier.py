@@ -20,6 +20,8 @@ from tensortide.studies.planning.warm import warm_up
 
 TIME_LIMIT_S = 120.0
 """Seconds of the processor's time after which a search ends that is given no limit."""
+_LEAST = 0.2
+"""Share of the limit for the least budget for which there is a plan."""
 
 
 def frontier(
@@ -46,9 +48,8 @@ def frontier(
     main = recording.graph.index.device(device or "")
     limit = SearchLimit.given(time_limit_s, work_limit, otherwise_s=TIME_LIMIT_S, apart_s=compiling_s)
     whole = Problem(recording=recording, device=main, budget_bytes=0, limit=limit, **options)
+    whole.partitions  # noqa: B018  (once for all budgets)
     budgets = _budgets(whole, points)
-    if len(budgets) > 1:
-        whole.partitions  # noqa: B018  (once for all budgets)
     known = dict(whole.known)
     found: list[Planned] = []
     for number, budget in enumerate(budgets):
@@ -64,8 +65,11 @@ def frontier(
 
 def _budgets(problem: Problem, points: int) -> list[int]:
     """Budgets at equal distances up to the peak of the step: from what any plan needs where storages may move, else
-    from the least for which recomputation at the peaks finds a plan."""
+    from the least for which a plan is found."""
     low, high = least(problem.instance, problem.tables, problem.idle).nbytes, problem.recorded_peak_bytes
     peak = high
-    high = problem.least.nbytes if problem.links else least_budget(problem, low, high)
+    if problem.links:
+        high = problem.least.nbytes
+    else:
+        high = least_budget(problem.under(0, limit=problem.limit.part(_LEAST)), fastest, low, high)
     return sorted({high + (peak - high) * k // (points - 1) for k in range(points)})

@@ -1,61 +1,49 @@
-"""The least budget for which static strategies, recomputation at the peaks, or an online policy find a plan."""
+"""The least budget for which a search finds a plan."""
 
 from __future__ import annotations
 
-import contextlib
-from itertools import chain
+from collections.abc import Callable
 
-import numpy as np
-
-from tensortide.plans.under_budget.search import Search, Stopped
-from tensortide.studies.planning.known import online, per_block, static
+from tensortide.plans.planned import Planned
 from tensortide.studies.planning.problem import Problem
+from tensortide.units import printed_bytes
 
-_HALVINGS = 7
-"""Halvings of the interval that holds the least budget."""
+_EFFORT = 0.1
+"""Most effort for one budget: a search that goes on where there is no plan exhausts a small step each time."""
+_ROUNDS, _PARTS = 4, 5
+"""The interval that holds the least budget is divided into so many parts; the lowest that does is divided again."""
 
 
-def least_budget(problem: Problem, low_bytes: int, high_bytes: int, *, most_ns: int | None = None) -> int:
-    """The least budget between the two for which a static strategy, recomputation at the peaks of the recorded order
-    or an online policy finds a plan that takes ``most_ns`` at most (None: any time), to a part of the interval;
-    ``high_bytes`` if none below is enough.
+def least_budget(
+    problem: Problem, find: Callable[[Problem], Planned], low_bytes: int, high_bytes: int, *, most_ns: int | None = None
+) -> int:
+    """The least budget between the two for which ``find`` finds a plan that takes ``most_ns`` at most (None: any time),
+    to a part of the interval, as it is printed; ``high_bytes`` if none below is enough.
 
-    Looks until the limit of ``problem`` is reached, or its listener has had enough.
+    A search may fail for a larger budget than one that is enough, so all parts are tried. Looks until the limit of
+    ``problem`` is reached, or its listener has had enough.
     """
-    low, high = low_bytes, high_bytes
-    search = Search(problem.instance, problem.tables, high_bytes, False, problem.watch, problem.limit)
-    with contextlib.suppress(Stopped):
-        search.take_known(chain(per_block(problem), static(problem)))
-    peaks = [start.peak_bytes for start in search.starts if most_ns is None or start.time_ns <= most_ns]
-    high = max(low + 1, min([high, *peaks]))
-    with contextlib.suppress(Stopped):
-        for _ in range(_HALVINGS):
-            middle = (low + high) // 2
-            if not low < middle < high or problem.limit.spent:
-                break
-            enough = _peak_within(problem, middle, most_ns)
-            if enough is None:
-                low = middle
-            else:
-                high = enough
-    return high
+    problem.partitions, problem.simulator  # noqa: B018  (once for all budgets)
+    enough, width = high_bytes, high_bytes - low_bytes
+    for _ in range(_ROUNDS):
+        width = -(-width // _PARTS)
+        high = enough
+        for part in range(1, _PARTS):
+            tried = printed_bytes(max(0, high - part * width))
+            if not low_bytes < tried < enough:
+                continue
+            if problem.limit.spent or not problem.goes_on():
+                return enough
+            effort = min(problem.effort, _EFFORT)
+            found = find(problem.under(tried, watch=_until_found(problem, most_ns), effort=effort))
+            if found.step_ns is not None and (most_ns is None or found.step_ns <= most_ns):
+                enough = tried
+    return enough
 
 
-def _peak_within(problem: Problem, budget_bytes: int, most_ns: int | None) -> int | None:
-    """The peak of a plan within ``budget_bytes`` that takes ``most_ns`` at most; None if none is found."""
-    search = Search(problem.instance, problem.tables, budget_bytes, False, problem.watch, problem.limit)
-    order = np.arange(len(problem.instance.ops))
+def _until_found(problem: Problem, most_ns: int | None) -> Callable[[int | None, int], bool]:
+    def goes_on(best_ns: int | None, _: int) -> bool:
+        is_enough = best_ns is not None and (most_ns is None or best_ns <= most_ns)
+        return not is_enough and problem.goes_on()
 
-    def is_found() -> bool:
-        return search.best is not None and (most_ns is None or search.best.time_ns <= most_ns)
-
-    search.repair(order)
-    if not is_found():
-        search.repair_at_random(order)
-    if not is_found():
-        for known in online(problem.under(budget_bytes)):
-            problem.limit.spend(len(order))
-            search.take_known([known])
-            if is_found():
-                break
-    return search.best.peak_bytes if search.best is not None and is_found() else None
+    return goes_on

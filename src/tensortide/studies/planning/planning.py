@@ -34,13 +34,15 @@ from tensortide.targets.recordings import recorded_step
 from tensortide.targets.requests import TimedRequest
 from tensortide.timing.catalogue import DEFAULT_DEVICE
 from tensortide.timing.links import Link
+from tensortide.units import printed_bytes
 
 TIME_LIMIT_S = 60.0
 """Seconds of the processor's time after which a search ends that is given no limit."""
 _FOLLOWED = 0.5
 """Part of the limit, on top of it, for a plan with which a run of the program fits, where that found first does not."""
-_LEAST = 0.2
-"""Part of the limit, on top of it, for the least budget that is enough, where there is no plan."""
+_REST, _LEAST = 0.5, 0.2
+"""Parts of the limit, of what is left of it or on top of it, for the least budget that is enough where there is no
+plan."""
 
 
 def plan(
@@ -120,17 +122,16 @@ def _planned(problem: Problem, time_limit_s: float | None, work_limit: float | N
     found = msgspec.structs.replace(found, step=problem.recording, links=problem.links)
     if found.status == "fits" or problem.links or not problem.recompute:
         return found
-    return msgspec.structs.replace(
-        found, enough_bytes=_enough(first.under(problem.budget_bytes, limit=limit(_LEAST)), found)
-    )
+    left = max(first.limit.part(_REST), limit(_LEAST), key=lambda each: (each.seconds_left, each.work_left))
+    enough = _enough(first.under(problem.budget_bytes, limit=left), found)
+    return msgspec.structs.replace(found, enough_bytes=enough, complete=found.complete and not left.spent)
 
 
 def _enough(problem: Problem, found: Planned) -> int:
     """The least budget for which a plan is found, where there is none for that which was asked for."""
     peaks = (rival.peak_bytes for rival in found.rivals if rival.peak_bytes is not None)
-    high = min(peaks, default=problem.recorded_peak_bytes)
-    low = max(problem.budget_bytes, problem.least.nbytes - 1)
-    return least_budget(problem, low, high)
+    high = printed_bytes(min(peaks, default=problem.recorded_peak_bytes))
+    return least_budget(problem, fastest, max(problem.budget_bytes, problem.least.nbytes - 1), high)
 
 
 def fastest(problem: Problem) -> Planned:

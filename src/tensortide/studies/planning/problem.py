@@ -16,9 +16,8 @@ from tensortide.plans.model import Plan
 from tensortide.plans.order.minimal import WORK, footprint
 from tensortide.plans.planned import FirstRuns
 from tensortide.plans.remat.schedule import Recording
-from tensortide.plans.transfers.least import least_with_transfers
 from tensortide.plans.under_budget.held import with_held
-from tensortide.plans.under_budget.idle import IdleIntervals, Least, idle_intervals, least
+from tensortide.plans.under_budget.idle import IdleIntervals, Least, idle_intervals, least, least_with_transfers
 from tensortide.plans.under_budget.known import Known
 from tensortide.plans.under_budget.search import EFFORT, Stopped, Watch
 from tensortide.plans.under_budget.tables import Tables, tables

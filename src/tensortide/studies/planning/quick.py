@@ -9,6 +9,7 @@ from tensortide.compiled import IS_COMPILED
 from tensortide.plans.immovable import immovable
 from tensortide.plans.model import Plan
 from tensortide.plans.planned import Planned
+from tensortide.plans.under_budget.search import SMALL_EFFORT
 from tensortide.replays.remat.simulator import Simulator
 from tensortide.search_limit import SearchLimit
 from tensortide.studies.planning.least_budget import least_budget
@@ -38,13 +39,14 @@ def quick_plan(
 def least_plan(
     simulator: Simulator, above_bytes: int, most_ns: int, limit: SearchLimit | None = None
 ) -> Planned | None:
-    """A plan of the least budget for which static strategies or recomputation at the peaks find one that takes at most
-    ``most_ns``; None if there is none. Budgets up to ``above_bytes`` are known not to do; it is rounded up."""
+    """A plan of the least budget for which a short search finds one that takes at most ``most_ns``; None if there is
+    none. Budgets up to ``above_bytes`` are known not to do; it is rounded up."""
     problem = _problem(simulator, above_bytes, {}, limit)
     if problem is None:
         return None
     low = max(above_bytes, problem.least.nbytes - 1)
-    high = least_budget(problem, low, problem.recorded_peak_bytes, most_ns=most_ns)
+    tried = problem.under(above_bytes, effort=SMALL_EFFORT)
+    high = least_budget(tried, without_links, low, problem.recorded_peak_bytes, most_ns=most_ns)
     unit = 1 << max(0, (problem.recorded_peak_bytes // _PARTS).bit_length() - 1)
     budget = -(-high // unit) * unit
     found = without_links(problem.under(budget, began=time.monotonic(), limit=limit or SearchLimit(seconds=TIME_S)))

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
 from itertools import chain, islice
 
 import msgspec
 import numpy as np
 
-from tensortide.plans.model import Lane, Plan
+from tensortide.errors import PlanError
+from tensortide.plans.model import Compute, Lane, Plan
 from tensortide.plans.planned import Planned, Status
 from tensortide.plans.proofs import NAMES
 from tensortide.plans.under_budget.bound import EachOnce, IdleCover, idle_cover
@@ -16,7 +18,7 @@ from tensortide.plans.under_budget.held import followed
 from tensortide.plans.under_budget.known import Known
 from tensortide.plans.under_budget.moments import moments_bound
 from tensortide.plans.under_budget.search import SMALL_EFFORT, Search, Stopped
-from tensortide.plans.under_budget.sequence import Evaluated, evaluate, sequence_of, with_evictions
+from tensortide.plans.under_budget.sequence import Evaluated, evaluate, sequence_of, steps_of
 from tensortide.studies.planning.known import MAKERS, as_recorded, given, online
 from tensortide.studies.planning.problem import BOUND_WORK, Problem
 
@@ -61,17 +63,18 @@ def any_order(problem: Problem, first: Planned) -> Planned:
 
 
 def as_followed(problem: Problem, found: Planned) -> Planned:
-    """``found``, unless a program that follows its plan exceeds the budget with what it cannot evict: then the fastest
-    plan found with which it does not, if there is any. The bound is that on all plans."""
+    """``found``, unless a program cannot follow its plan, or exceeds the budget with what it cannot evict: then the
+    fastest plan found with which it does not, if there is any. The bound is that on all plans."""
     if found.plan is None:
         return found
     held = problem.followed({**problem.known, "not followed": found.plan})
-    if followed(held.instance, held.tables, found.plan).peak_bytes <= problem.budget_bytes:
-        return found
+    with contextlib.suppress(PlanError):  # it recomputes what the program cannot
+        if followed(held.instance, held.tables, found.plan).peak_bytes <= problem.budget_bytes:
+            return found
     other = without_links(held)
     made = {"work": found.work + other.work, "complete": found.complete and other.complete}
     if other.plan is None:
-        return msgspec.structs.replace(found, **made)
+        return msgspec.structs.replace(found, **made, unfollowed_ns=found.step_ns)
     played = evaluate(problem.instance, problem.tables, sequence_of(other.plan.lanes[0].steps))
     return msgspec.structs.replace(
         found,
@@ -166,5 +169,5 @@ def _planned(search: Search, problem: Problem, complete: bool) -> Planned:
 
 
 def _plan(problem: Problem, played: Evaluated) -> Plan:
-    lane = Lane(problem.device, with_evictions(problem.tables, played.sequence))
+    lane = Lane(problem.device, steps_of(problem.tables, map(Compute, played.sequence.tolist())))
     return Plan(problem.recording.graph.index.digest, (lane,))

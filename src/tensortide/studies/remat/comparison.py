@@ -25,7 +25,7 @@ from tensortide.plans.checkpointing.static import static_graph
 from tensortide.plans.instance import instance
 from tensortide.plans.remat.choice import policy
 from tensortide.plans.remat.policies import DEFAULT_POLICY
-from tensortide.plans.under_budget.sequence import with_evictions
+from tensortide.plans.under_budget.sequence import steps_of
 from tensortide.plans.under_budget.tables import tables
 from tensortide.replays.executed import replay
 from tensortide.replays.remat.simulator import AUTO, play
@@ -256,7 +256,7 @@ class _Contest:
             if made.sequence is None:
                 skipped = made.reason
                 continue
-            plan = Plan(self.graph.index.digest, (Lane(self.device, with_evictions(t, made.sequence)),))
+            plan = Plan(self.graph.index.digest, (Lane(self.device, steps_of(t, map(Compute, made.sequence))),))
             points.append(self._replayed(plan, made.name))
         return self._strategy(PARTITIONER, unbeaten(points), "" if points else skipped)
 

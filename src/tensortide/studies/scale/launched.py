@@ -11,8 +11,8 @@ import msgspec
 from tensortide.errors import DegreesError, ExitStatus, TensortideError
 from tensortide.graph.communication import kind_of
 from tensortide.graph.model import Graph
+from tensortide.graph.ways import rank_of
 from tensortide.parallelism.joined import ExchangeRow, JoinedStep, joined
-from tensortide.parallelism.meetings import rank_of
 from tensortide.recorder import resolver
 from tensortide.recorder.script_command import PREFIX
 from tensortide.shown import Show, Shown

@@ -20,7 +20,7 @@ from tensortide.parallelism.closed.configuration import Recompute
 from tensortide.plans import Compute, Lane, Plan
 from tensortide.plans.instance import instance
 from tensortide.plans.legal import moves
-from tensortide.plans.under_budget.sequence import with_evictions
+from tensortide.plans.under_budget.sequence import steps_of
 from tensortide.plans.under_budget.tables import tables
 from tensortide.replays import executed
 from tensortide.studies.scale.regions import attention_cores, blocks, inside
@@ -53,7 +53,7 @@ def plan_of(graph: Graph, regions: Iterable[Sequence[int]]) -> Plan:
     """The plan that recomputes ``regions``."""
     device = graph.index.main_device
     stated = tables(instance(graph, device, [0] * len(graph), workspace=False))
-    return Plan(graph.index.digest, (Lane(device, with_evictions(stated, checkpoints(graph, regions))),))
+    return Plan(graph.index.digest, (Lane(device, steps_of(stated, map(Compute, checkpoints(graph, regions)))),))
 
 
 def with_plan(ranks: Ranks, plan: Plan) -> Ranks:

@@ -81,7 +81,7 @@ def with_degrees(command: str, stack: Stack, degrees: Mapping[str, int]) -> str:
         elif "=" in words[at]:
             words[at] = f"{option}={value}"
         else:
-            words[at + 1] = str(value)
+            words[at + 1 : at + 2] = [str(value)]
     if stack.needs and stack.needs[0] not in words:
         words[(at := _end(words, stack)) : at] = stack.needs
     return shlex.join(words)

@@ -33,10 +33,12 @@ def details(asked: Asked, form: Form) -> tuple[str, ...]:
     several = (
         f"The peak is that of one of {ranks} processes, whose model is wrapped as in the target." if ranks > 1 else ""
     )
+    eager = "What torch.compile has compiled is counted as it runs without." if asked.graph.meta.compiled else ""
     lines = [
         f"Target: {_name(asked)}{f' with {settings}' if settings else ''}.",
         f"Time of a step, predicted: {after}, and {before} without a budget. Times of ops: {source}.",
         several,
+        eager,
         f"Check: in a copy of the program, call apply as above; {_CHECK} then prints this peak{together}.",
     ]
     return tuple(part for line in lines for part in textwrap.wrap(_quoted(line), _WIDTH, break_long_words=False))

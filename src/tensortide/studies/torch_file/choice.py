@@ -20,14 +20,14 @@ Saved: TypeAlias = tuple[str, int]
 class Checkpoint(msgspec.Struct, frozen=True):
     """A module whose forward is recomputed in the backward pass, but for ``kept``.
 
-    ``random``: it draws random numbers. ``updated``: names of buffers that its forward updates. ``ends``: of a row of
-    modules of an ``nn.Sequential``, the first and the last.
+    ``random``: it draws random numbers. ``updated``: names of buffers that its forward updates. ``row``:
+    modules that run one after the other, each on the result of the one before, as one.
     """
 
     random: bool = False
     updated: tuple[str, ...] = ()
     kept: tuple[Kept, ...] = ()
-    ends: tuple[str, ...] = ()
+    row: tuple[str, ...] = ()
 
 
 class Moved(msgspec.Struct, frozen=True):
@@ -107,10 +107,10 @@ def _tables(choice: Choice) -> str:
     if choice.checkpoints:
         lines += [
             "CHECKPOINTS = {",
-            "    # module: (draws random numbers, buffers that it updates, ends of a row of modules)",
+            "    # module: (draws random numbers, buffers that it updates, modules of a row)",
         ]
         lines += [
-            f"    {path!r}: ({each.random!r}, {each.updated!r}, {each.ends!r}),"
+            f"    {path!r}: ({each.random!r}, {each.updated!r}, {each.row!r}),"
             for path, each in choice.checkpoints.items()
         ]
         lines.append("}")

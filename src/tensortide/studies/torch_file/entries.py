@@ -41,7 +41,7 @@ def apply(model, prefix):
 def starts(modules: Modules, again: Again) -> Starts:
     """Capture the step of ``modules`` with marks, if a module seems to run several times in a row; empty if none does,
     or if the step cannot be captured so."""
-    paths = [path for path in modules.every if any(map(modules.repeats, modules.runs((path,))))]
+    paths = [path for path in modules.every if any(map(modules.repeats, modules.runs(path)))]
     if not paths:
         return {}
     numbers = {path: number for number, path in enumerate(paths, 1)}

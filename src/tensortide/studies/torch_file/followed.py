@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tensortide.errors import PlanError
 from tensortide.graph.model import Graph, Op, Role
 from tensortide.plans.instance import Instance
 from tensortide.plans.model import Compute, Fetch, Offload, Step
-from tensortide.plans.under_budget.sequence import with_evictions
+from tensortide.plans.under_budget.sequence import steps_of
 from tensortide.plans.under_budget.tables import tables
-from tensortide.studies.torch_file.regions import CAST, Call, Region
+from tensortide.studies.torch_file.regions import CAST, Region
 
 _NEAR = 400
 """How many ops ahead the same op is looked for."""
 _DETACH = "aten.detach.default"
 """An op that checkpoints add and leave out as they please."""
+
+_CAT = "aten.cat.default"
+"""The op by which caches grow: once more in a recomputation."""
 
 _ADDED = (_DETACH, "aten.clone.default")
 """Ops of the code of a file: checkpoints, and copies of running statistics."""
@@ -73,7 +76,8 @@ def _changed(
             given = captured.storages[captured.tensors[op.inputs[0]].storage] if op.inputs else None
             if name == CAST and given is not None and given.role is Role.PARAMETER:
                 continue  # autocast kept the cast parameter of an earlier module until the forward pass ended
-            yield path, f"{name} runs in its recomputation alone"
+            cache = " (if it fills a cache of keys and values: use_cache=False)" if name == _CAT else ""
+            yield path, f"{name} runs in its recomputation alone{cache}"
             continue
         module = graph.ops[base[number]].module
         path = graph.modules[module].path if module >= 0 else path
@@ -139,7 +143,7 @@ def _again(
     regions: Mapping[str, Region],
     kept: Mapping[str, frozenset[int]],
 ) -> None:
-    """The ops of ``block`` are those of the forward pass whose gradients follow."""
+    """The ops of ``block`` are those of the forward pass whose gradients follow, and then of modules inside it."""
     following = next((base[n] for n in range(block.stop, len(base)) if base[n] >= 0), len(graph))
     ran = {captured.modules[captured.ops[n].module].path for n in block if captured.ops[n].module >= 0}
     # Recomputation precedes the first gradient op that uses a result of it: it may start for a parameter's view.
@@ -151,21 +155,28 @@ def _again(
     if not calls:
         return
     *_, path, call = min(calls, key=lambda each: each[:-1])
-    _matched(graph, captured, base, block, call, kept.get(path, frozenset()))
+    ops = [op for op in call.ops if op not in kept.get(path, ())]
+    inner = [one for region in regions.values() if region.ops < regions[path].ops for one in region.calls]
+    rest = _matched(graph, captured, base, block, ops)
+    for one in sorted((one for one in inner if one.ops[0] in call.ops), key=lambda one: abs(one.first - following)):
+        rest = _matched(graph, captured, base, rest, one.ops)
 
 
-def _matched(graph: Graph, captured: Graph, base: list[int], block: range, call: Call, kept: frozenset[int]) -> None:
-    mine = [op for op in call.ops if op not in kept]
+def _matched(graph: Graph, captured: Graph, base: list[int], block: Iterable[int], mine: Sequence[int]) -> list[int]:
+    """Enter ops of ``block`` that are ``mine``, which run in this order. Returns the others."""
     keys = [_key(graph, graph.ops[op]) for op in mine]
-    place = 0
+    place, others = 0, []
     for number in block:
         if captured.calls[captured.ops[number].call].op == _DETACH:
             continue
         key = _key(captured, captured.ops[number])
         ahead = next((at for at in range(place, min(place + _NEAR, len(keys))) if keys[at] == key), None)
-        if ahead is not None:
+        if ahead is None:
+            others.append(number)
+        else:
             base[number] = mine[ahead]
             place = ahead + 1
+    return others
 
 
 def _counted(graph: Graph) -> set[int]:
@@ -197,7 +208,7 @@ def steps(problem: Instance, sequence: Sequence[int], transfers: Sequence[Transf
         arrive.setdefault(each.back, []).append(each.storage)
     found: list[Step] = []
     place = -1
-    for step in with_evictions(tables(problem), sequence):
+    for step in steps_of(tables(problem), map(Compute, sequence)):
         if isinstance(step, Compute):
             if place >= 0:
                 found += [Offload(storage, link) for storage in leave.get(place, ())]

@@ -21,7 +21,7 @@ from tensortide.studies.torch_file.choice import Kept
 from tensortide.studies.torch_file.regions import CAST, Call, Region
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Collection, Mapping, Sequence
 
     from numpy.typing import NDArray
 
@@ -30,12 +30,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, eq=False)
 class Variant:
-    """A checkpointed module: how it changes the level from instant to instant (``at``, ``change``), how high
-    recomputation rises above it at some instants (``spikes``), and the time of recomputation."""
+    """A checkpointed module, with those inside it: how it changes the level from instant to instant (``at``,
+    ``change``), how high recomputation rises above it at some instants (``peaks``, ``spikes``), and its time."""
 
     at: Ints
     change: Ints
-    spikes: tuple[tuple[int, int], ...]
+    peaks: Ints
+    spikes: Ints
     time_ns: int
 
 
@@ -73,7 +74,8 @@ class Levels:
             edits.held(nbytes, 2 * op + 1, 2 * op + 2)
         self._size = 2 * len(graph) + 4
         self._recorded = self._array(edits)
-        self.base_ns = sum(durations_ns)
+        self._of_calls: dict[tuple[str, int], dict[int, list[int]]] = {}
+        self._variants: dict[tuple[str, frozenset[int], tuple[str, ...]], Variant] = {}
 
     def _array(self, edits: _Edits) -> Ints:
         found = np.zeros(self._size, np.int64)
@@ -87,20 +89,45 @@ class Levels:
             np.add.at(changes, variant.at, variant.change)
         level: Ints = np.cumsum(changes)
         for variant in variants:
-            for instant, nbytes in variant.spikes:
-                level[instant] += nbytes
+            np.add.at(level, variant.peaks, variant.spikes)
         return level
 
-    def variant(self, region: Region, kept: frozenset[int] = frozenset()) -> Variant:
-        """``region`` checkpointed, with the results of the ops ``kept``."""
-        edits, spikes, time_ns = _Edits(), [], 0
+    def variant(self, region: Region, kept: frozenset[int] = frozenset(), inner: Sequence[Region] = ()) -> Variant:
+        """``region`` checkpointed, with the results of the ops ``kept`` and checkpointed modules ``inner``; derived
+        once."""
+        key = region.path, kept, tuple(each.path for each in inner)
+        if key not in self._variants:
+            self._variants[key] = self._variant(region, kept, inner)
+        return self._variants[key]
+
+    def _variant(self, region: Region, kept: frozenset[int], inner: Sequence[Region]) -> Variant:
+        edits, spikes, time_ns = _Edits(), dict[int, int](), 0
         for call in region.calls:
-            again = self.recomputed(call, region, kept)
-            self._first_pass(edits, call, region, kept)
+            parts = [(one, each) for each in inner for one in each.calls if one.ops[0] in call.ops]
+            later = {  # recomputed with an inner module
+                storage: one.first
+                for one, each in parts
+                for storage, gradients in self._saved(one, each).items()
+                if gradients == self._saved(call, region).get(storage)
+            }
+            self._first_pass(edits, call, region, kept, later)
             self._inputs(edits, call)
-            spikes.append((2 * call.first, self._spike(call, region, again, kept)))
-            time_ns += sum(self.durations_ns[op] for op in again)
-        return Variant(np.array(edits.at, np.int64), np.array(edits.change, np.int64), tuple(spikes), time_ns)
+            for one, _ in parts:
+                self._inputs(edits, one, call)
+            for one, each in ((call, region), *parts):
+                again = self.recomputed(one, each, kept)
+                resident = self._saved(one, each).keys() - (later if one is call else ())
+                spikes[2 * one.first] = max(spikes.get(2 * one.first, 0), self._spike(again, resident))
+                time_ns += sum(self.durations_ns[op] for op in again)
+        changes = np.array(edits.at, np.int64), np.array(edits.change, np.int64)
+        return Variant(*changes, np.array([*spikes], np.int64), np.array([*spikes.values()], np.int64), time_ns)
+
+    def _saved(self, call: Call, region: Region) -> dict[int, list[int]]:
+        """By storage that ``call`` makes and its gradient ops use, these ops; derived once."""
+        if (key := (region.path, call.ops[0])) not in self._of_calls:
+            found = {storage: [*self._own_gradients(call, region, storage)] for storage in self._born(call)}
+            self._of_calls[key] = {storage: gradients for storage, gradients in found.items() if gradients}
+        return self._of_calls[key]
 
     def _own_gradients(self, call: Call, region: Region, storage: int) -> Iterator[int]:
         """Gradient ops of the module that use ``storage``."""
@@ -117,22 +144,24 @@ class Levels:
     def recomputed(self, call: Call, region: Region, kept: frozenset[int]) -> tuple[int, ...]:
         """Ops that run again for ``call``: up to the last that makes something that is saved, less the kept ones."""
         last = -1
-        for storage in self._born(call):
-            if any(self._own_gradients(call, region, storage)):
-                inside = [op for op in self.facts.users[storage] if op < call.end]
-                last = max(last, *(op for op in inside if storage in self.facts.writes[op]), self._birth(storage))
+        for storage in self._saved(call, region):
+            inside = [op for op in self.facts.users[storage] if op < call.end]
+            last = max(last, *(op for op in inside if storage in self.facts.writes[op]), self._birth(storage))
         return tuple(op for op in call.ops if op <= last and op not in kept)
 
     def _birth(self, storage: int) -> int:
         birth = self.graph.storages[storage].birth
         return -1 if birth is None else birth
 
-    def _first_pass(self, edits: _Edits, call: Call, region: Region, kept: frozenset[int]) -> None:
-        """Release what the module saved early, and let it be resident again from the recomputation on."""
+    def _first_pass(
+        self, edits: _Edits, call: Call, region: Region, kept: frozenset[int], later: Mapping[int, int]
+    ) -> None:
+        """Release what the module saved early, and let it be resident again from the recomputation on: that of the
+        module, or the one before a ``later`` op."""
         inside = set(call.ops)
         for storage in self._born(call):
             nbytes, death = self.nbytes[storage], self.deaths[storage]
-            gradients = [*self._own_gradients(call, region, storage)]
+            gradients = self._saved(call, region).get(storage)
             if self._birth(storage) in kept:
                 edits.held(nbytes, 2 * death, 2 * call.first + 1)
                 continue
@@ -144,26 +173,29 @@ class Levels:
                 away = max(others) + 1 if max(others) < gradients[-1] else death
             else:
                 away = max(user for user in users if user in inside) + 1
-            back = max(call.first, away) if away < death else death
+            first = later.get(storage, call.first)
+            back = max(first, away) if away < death else death
             edits.held(-nbytes, 2 * away, 2 * back + (back < death))
-            if away > call.first:  # a second copy beside the first, which others still use
-                edits.held(nbytes, 2 * call.first + 1, 2 * gradients[-1] + 2)
+            if away > first:  # a second copy beside the first, which others still use
+                edits.held(nbytes, 2 * first + 1, 2 * gradients[-1] + 2)
 
-    def _inputs(self, edits: _Edits, call: Call) -> None:
-        """Hold what the module is given until its last gradient."""
-        born = set(self._born(call))
-        given = {storage for op in call.ops for storage in self.facts.reads[op]} - born - call.gathered
-        for storage in given:
+    def _inputs(self, edits: _Edits, call: Call, around: Call | None = None) -> None:
+        """Hold what the module is given until its last gradient; what is recomputed ``around`` it, from then on."""
+        facts = self.facts
+        given = {s for op in call.ops for s in facts.reads[op]}.difference(self._born(call), call.gathered)
+        for storage in given if around is None else given.intersection(self._born(around)):
             if self.residence[storage] is not Residence.ALWAYS and self.deaths[storage] <= call.last:
-                edits.held(self.nbytes[storage], 2 * self.deaths[storage], 2 * call.last + 2)
+                start = 2 * self.deaths[storage]
+                start = start if around is None else max(start, 2 * around.first + 1)
+                edits.held(self.nbytes[storage], start, 2 * call.last + 2)
 
-    def _spike(self, call: Call, region: Region, again: tuple[int, ...], kept: frozenset[int]) -> int:
-        """Most bytes of the recomputation by itself."""
+    def _spike(self, again: tuple[int, ...], resident: Collection[int]) -> int:
+        """Most bytes of the ops ``again`` by themselves; ``resident`` storages stay."""
         ends: dict[int, list[int]] = {}
         runs = set(again)
         for op in again:
             for storage in self.facts.allocated[op]:
-                if not any(self._own_gradients(call, region, storage)):
+                if storage not in resident:
                     last = max([op, *(user for user in self.facts.users[storage] if user in runs)])
                     ends.setdefault(last, []).append(storage)
         level = peak = 0

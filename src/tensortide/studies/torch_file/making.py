@@ -16,7 +16,7 @@ from tensortide.plans.instance import Instance, instance
 from tensortide.plans.model import Compute, Lane, Plan
 from tensortide.plans.planned import Planned
 from tensortide.recorder import capture
-from tensortide.recorder.changes import Change, NotApplicable, Written
+from tensortide.recorder.changes import Change, Written
 from tensortide.studies.fit.subject import natural
 from tensortide.studies.planning.planning import recording_of
 from tensortide.studies.torch_file import offload
@@ -137,9 +137,15 @@ class _Making:
             yield self._offloading()
 
     def _checkpointing(self) -> Iterator[Form]:
-        yield self._searched("checkpoints", lambda search: search.best([self._planned_start()]))
-        start = self._search(self.budget_bytes).best([self._planned_start()])
-        yield self._searched("selective checkpoints", lambda search: search.with_kept([start, self._planned_start()]))
+        planned = self._planned_start()
+        found = self._searched("checkpoints", lambda search: search.best([planned]))
+        yield found
+        if self.graph.meta.compiled:
+            reason = "torch.compile hides the ops whose results could be kept"
+            yield Form("selective checkpoints", reason=reason)
+            return
+        whole = {path: frozenset[int]() for path in found.choice.checkpoints}
+        yield self._searched("selective checkpoints", lambda search: search.with_kept([whole, planned]))
 
     # -- checkpoints ----------------------------------------------------------------------------
 
@@ -199,12 +205,13 @@ class _Making:
 
     def _choice(self, chosen: Chosen, search: Search) -> Choice:
         checkpoints = {}
-        for path in sorted(chosen, key=natural):
+        # Those inside others first: a row calls its modules as they are when it is made.
+        for path in sorted(chosen, key=lambda path: (len(search.regions[path].ops), natural(path))):
             region = search.regions[path]
             keys = self.modules.keys(region)
             kept = tuple(sorted({keys[op] for op in chosen[path]}))
-            ends = (region.members[0], region.members[-1]) if len(region.members) > 1 else ()
-            checkpoints[path] = Checkpoint(region.random, region.updated, kept, ends)
+            row = region.members if len(region.members) > 1 else ()
+            checkpoints[path] = Checkpoint(region.random, region.updated, kept, row)
         return Choice(checkpoints, roots=self.modules.roots)
 
     def _captured(self, name: str, chosen: Chosen, search: Search) -> Form:
@@ -224,10 +231,8 @@ class _Making:
             transfers = self._transfers(graph, choice, ops)
             found = steps(self.problem, ops.sequence, transfers, self.asked.links[0].name if self.asked.links else "")
             played = play(self.problem, found)
-        except NotApplicable as error:  # a class of the name Sequential that is not PyTorch's
-            self.banned |= {region.path for region in self.modules.regions() if len(region.members) > 1}
-            return Form(name, reason=str(error))
-        except TensortideError as error:
+        except TensortideError as error:  # Python may do more between the modules of a row than the ops of the step say
+            self.banned |= {path for path, region in self._regions(chosen).items() if len(region.members) > 1}
             return Form(name, reason=str(error).partition("\n")[0])
         plan = Plan(self.graph.index.digest, (Lane(self.device, found),))
         fits, bound = peak <= self.budget_bytes, self.asked.planned.bound_ns

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Container, Iterator, Mapping, Sequence
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import TypeAlias
 
 from tensortide.graph.effects import draws_random, has_generator, runs_once
 from tensortide.graph.model import OUTSIDE, Graph, Phase
@@ -14,12 +15,15 @@ from tensortide.graph.module_paths import pattern, within
 from tensortide.memory.lifetimes import Residence, residences
 from tensortide.studies.torch_file.choice import Kept
 
+Pass: TypeAlias = tuple[str, tuple[int, ...]]
+"""A forward pass of a module, by its path: its ops."""
+
 CONTAINERS = ("ModuleList", "ModuleDict")
 """Classes of modules that have no forward pass."""
 CAST = "aten._to_copy.default"
 """An op of which autocast runs more in a recomputation: its casts of parameters last until a forward pass ends."""
 MOST_IN_ROWS = 32
-"""Most modules of an ``nn.Sequential`` of which all rows are tried; of more, only equal parts."""
+"""Most modules in a row of which all parts are tried; of more, only equal parts."""
 
 
 @dataclass(frozen=True)
@@ -41,16 +45,16 @@ class Call:
 
 @dataclass(frozen=True)
 class Region:
-    """A module that can be checkpointed, or a row of modules of an ``nn.Sequential``: ``members``, the first to the
-    last. ``random``: it draws random numbers; ``updated``: buffers that it updates. Regions of one ``group`` are alike.
-    """
+    """A module that can be checkpointed, or a row of modules of which each runs on the result of the one before:
+    ``members``, the first to the last. ``random``: it draws random numbers; ``updated``: buffers that it updates.
+    Regions that share one of ``groups`` are alike."""
 
     path: str
     calls: tuple[Call, ...]
     random: bool
     updated: tuple[str, ...]
     members: tuple[str, ...]
-    group: str
+    groups: tuple[str, ...]
 
     @cached_property
     def ops(self) -> frozenset[int]:
@@ -62,8 +66,8 @@ class Region:
         return any(within(path, member) for member in self.members)
 
     def overlaps(self, other: Region) -> bool:
-        """Tell whether a module is in both."""
-        return any(map(self.covers, other.members)) or any(map(other.covers, self.members))
+        """Tell whether an op is in both."""
+        return not self.ops.isdisjoint(other.ops)
 
 
 @dataclass(frozen=True)
@@ -93,6 +97,11 @@ class Modules:
         """Ops of the forward pass in order."""
 
     @cached_property
+    def _end(self) -> int:
+        """The number after that of the last op of the backward pass."""
+        return max((number + 1 for number, op in enumerate(self.graph.ops) if op.phase is Phase.BACKWARD), default=0)
+
+    @cached_property
     def roots(self) -> tuple[str, ...]:
         """Paths of whole models."""
         paths = {path for path in self.paths if path is not None}
@@ -114,43 +123,93 @@ class Modules:
     def found(self) -> tuple[Region | Refusal, ...]:
         """Every module that runs and keeps something for the backward pass, outermost first; then rows of them that
         can be checkpointed."""
-        alone = tuple(each for path in self.every if (each := self._region(path, (path,), pattern(path))) is not None)
-        rows = itertools.chain.from_iterable(map(self._rows, self.every))
-        return (*alone, *rows)
+        found = (self._region(path, (path,), (pattern(path),), self.runs(path)) for path in self.every)
+        alone = tuple(each for each in found if each is not None)
+        parents = dict.fromkeys(each for path in self.every for each in [*_prefixes(path)][:-1] if each in self._known)
+        rows = [row for parent in parents for row in self._rows(parent) if isinstance(row, Region)]
+        modules = {each.ops for each in alone if isinstance(each, Region)}
+        return (*alone, *(row for row in rows if row.ops not in modules))
+
+    @cached_property
+    def overlapping(self) -> dict[str, frozenset[str]]:
+        """By the path of each module that can be checkpointed, the others that run some of its ops."""
+        regions = self.regions()
+        return {
+            one.path: frozenset(each.path for each in regions if each is not one and each.overlaps(one))
+            for one in regions
+        }
 
     def regions(self) -> tuple[Region, ...]:
         """Modules that can be checkpointed."""
         return tuple(each for each in self.found if isinstance(each, Region))
 
-    def _rows(self, path: str) -> Iterator[Region]:
-        """Rows of modules of the ``nn.Sequential`` at ``path``: fewer than all, and more than one."""
-        order = self._order(path)
-        for start, end in itertools.combinations(range(len(order) + 1), 2):
-            size, members = end - start, order[start:end]
-            is_part = not start % size  # of a division into equal parts, as long as they go
-            if 1 < size < len(order) and (is_part or len(order) <= MOST_IN_ROWS):
-                name = f"{members[0]} to {members[-1]}"
-                found = self._region(name, members, f"{path}: {size} each" if is_part else name)
-                if isinstance(found, Region):
-                    yield found
-
-    def _order(self, path: str) -> tuple[str, ...]:
-        """Modules of the ``nn.Sequential`` at ``path`` in the order in which they run; empty for another module, or
-        where one runs several times."""
-        if path not in self._sequential:
-            return ()
-        depth = path.count(".") + 2 if path else 1
-        children = [".".join((self.paths[op] or "").split(".")[:depth]) for op in next(self.runs((path,)))]
-        order = tuple(child for child, _ in itertools.groupby(children))
-        return order if len({*order, path}) > len(order) else ()
-
     @cached_property
-    def _sequential(self) -> frozenset[str]:
-        return frozenset(module.path for module in self.graph.modules if module.type == "Sequential")
+    def _known(self) -> frozenset[str]:
+        return frozenset(self.every)
 
-    def _region(self, path: str, members: tuple[str, ...], group: str) -> Region | Refusal | None:
-        """The module at ``path``, or a row of them; None for one that keeps nothing for the backward pass."""
-        calls = [call for ops in self.runs(members) if (call := self._call(members, ops)) is not None]
+    def _rows(self, parent: str) -> Iterator[Region | Refusal | None]:
+        """Rows of the outermost modules inside ``parent``, more than one, whose first one runs nowhere else."""
+        passes = [
+            (name, tuple(ops)) for name, ops in itertools.groupby(self.forward, lambda op: self._child(parent, op))
+        ]
+        times = Counter(name for name, _ in passes)
+        rows: dict[tuple[str, ...], list[tuple[int, ...]]] = {}
+        groups: dict[tuple[str, ...], tuple[str, ...]] = {}
+        for chain in self._chains(passes):
+            for start, end in itertools.combinations(range(len(chain) + 1), 2):
+                size, row = end - start, chain[start:end]
+                is_part = not start % size  # of a division into equal parts, as long as they go
+                if size > 1 and (is_part or len(chain) <= MOST_IN_ROWS):
+                    members = tuple(name for name, _ in row)
+                    rows.setdefault(members, []).append(tuple(op for _, ops in row for op in ops))
+                    name = f"{pattern(parent)}: " + " to ".join(
+                        each[len(parent) :] for each in (members[0], members[-1])
+                    )
+                    groups[members] = (f"{parent}: {size} each", name) if is_part else (name,)
+        for members, runs in rows.items():
+            if times[members[0]] == len(runs):
+                yield self._region(f"{members[0]} to {members[-1]}", members, groups[members], runs)
+
+    def _child(self, parent: str, op: int) -> str:
+        """The outermost module inside ``parent`` that runs ``op``; empty if none does."""
+        path = self.paths[op]
+        inside = _prefixes(path) if path is not None and within(path, parent) else ()
+        return next((each for each in inside if each in self._known and within(each, parent) and each != parent), "")
+
+    def _chains(self, passes: Sequence[Pass]) -> Iterator[Sequence[Pass]]:
+        """Divide forward passes of modules where a module runs on more, or less, than the result of the one before."""
+        start = 0
+        for place, (name, ops) in enumerate(passes):
+            if place and not (name and passes[place - 1][0] and self._feeds(passes[place - 1][1], ops)):
+                yield passes[start:place]
+                start = place
+        yield passes[start:]
+
+    def _feeds(self, ops: Sequence[int], following: Sequence[int]) -> bool:
+        """Tell whether what ``ops`` make is all that ``following`` are given, and neither another op nor the program
+        has it later."""
+        graph, facts = self.graph, self.graph.index
+        made = {tensor for op in ops for tensor in graph.ops[op].outputs}
+        passed = {tensor for op in following for tensor in graph.ops[op].outputs}
+        given = {tensor for op in following for tensor in graph.ops[op].inputs} - passed
+        if not all(tensor in made or facts.owner[tensor] in self._owned for tensor in given):
+            return False
+        for tensor in made - passed:
+            storage = facts.owner[tensor]
+            users = [user for user in facts.users[storage] if user > ops[-1] and user not in following]
+            others = [user for user in users if graph.ops[user].phase is not Phase.BACKWARD]
+            if any(tensor in graph.ops[user].inputs for user in others):
+                return False
+            if tensor in given and graph.storages[storage].death not in range(self._end + 1):
+                return False
+        return True
+
+    def _region(
+        self, path: str, members: tuple[str, ...], groups: tuple[str, ...], runs: Iterable[tuple[int, ...]]
+    ) -> Region | Refusal | None:
+        """The module at ``path``, or a row of them, by its forward passes; None for one that keeps nothing for the
+        backward pass."""
+        calls = [call for ops in runs if (call := self._call(members, ops)) is not None]
         if not calls:
             return None
         reason = next((reason for call in calls if (reason := self._against(call) or self._stays(members, call))), "")
@@ -159,19 +218,18 @@ class Modules:
         ops = [op for call in calls for op in call.ops]
         calls_of = [self.graph.calls[self.graph.ops[op].call] for op in ops]
         updated = {self._named[storage] for op in ops for storage in self._given_written(op)}
-        return Region(path, tuple(calls), any(map(draws_random, calls_of)), tuple(sorted(updated)), members, group)
+        return Region(path, tuple(calls), any(map(draws_random, calls_of)), tuple(sorted(updated)), members, groups)
 
     def _inside(self, op: int, members: Sequence[str]) -> bool:
         path = self.paths[op]
         return path is not None and any(within(path, member) for member in members)
 
-    def runs(self, members: tuple[str, ...]) -> Iterator[tuple[int, ...]]:
-        """Their ops, one forward pass after the other: ops of other modules come between, or a start that is known."""
-        inside = (self._inside(op, members) for op in self.forward)
-        starts = self.starts.get(members[0], ()) if len(members) == 1 else ()
-        for is_inside, group in itertools.groupby(zip(self.forward, inside, strict=True), key=lambda pair: pair[1]):
+    def runs(self, path: str) -> Iterator[tuple[int, ...]]:
+        """The ops of a module, one forward pass after the other: other ops come between, or a start that is known."""
+        starts = self.starts.get(path, ())
+        for is_inside, group in itertools.groupby(self.forward, lambda op: self._inside(op, (path,))):
             if is_inside:
-                ops = [op for op, _ in group]
+                ops = [*group]
                 cuts = [place for place, op in enumerate(ops) if place and op in starts]
                 for start, end in itertools.pairwise([0, *cuts, len(ops)]):
                     yield tuple(ops[start:end])
@@ -189,13 +247,19 @@ class Modules:
         if not ops:
             return None
         born = {storage for op in ops for storage in facts.allocated[op]}
+        end = ops[-1]
+        born -= {  # what others overwrite is theirs
+            s
+            for s in born
+            if any(u > end and graph.ops[u].phase is Phase.FORWARD and s in facts.writes[u] for u in facts.users[s])
+        }
         if members[0] in self.starts:  # what it returns is saved by its next forward pass, too
             inside = set(ops)
             private = {
                 s for s in born if all(u in inside or graph.ops[u].phase is not Phase.FORWARD for u in facts.users[s])
             }
             born = private or born
-        using = sorted({user for storage in born for user in facts.users[storage] if user > ops[-1]})
+        using = sorted({user for storage in born for user in facts.users[storage] if user > end})
         own = [op for op in using if graph.ops[op].phase is Phase.BACKWARD and self._inside(op, members)]
         return Call(tuple(ops), own[0], own[-1], frozenset(gathered)) if own else None
 
@@ -221,6 +285,11 @@ class Modules:
         """Return what it writes, or updates blindly, that existed before the step."""
         facts, storages = self.graph.index, self.graph.storages
         return [storage for storage in {*facts.writes[op], *facts.blind[op]} if storages[storage].birth is None]
+
+    @cached_property
+    def _owned(self) -> frozenset[int]:
+        """Storages of parameters and buffers."""
+        return frozenset(self.graph.index.owner[each.tensor] for each in self.graph.named)
 
     @cached_property
     def _named(self) -> dict[int, str]:

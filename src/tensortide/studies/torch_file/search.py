@@ -9,7 +9,6 @@ from typing import TypeAlias
 
 import numpy as np
 
-from tensortide.graph.module_paths import pattern
 from tensortide.studies.torch_file.levels import Levels, Variant
 from tensortide.studies.torch_file.regions import Modules, Region
 
@@ -20,6 +19,8 @@ ROUNDS = 400
 """Random changes of a choice that fits, per search."""
 _HALVINGS = 8
 """Halvings of the interval that holds the least peak."""
+MOST_STARTS = 10
+"""Most groups of modules, all checkpointed, from which a search begins."""
 MOST_MOVES = 400
 """Most modules, or groups of them, that are compared for one change."""
 
@@ -56,103 +57,121 @@ class Search:
         self.levels, self.modules, self.budget_bytes, self.extra = levels, modules, budget_bytes, extra
         self.regions = {region.path: region for region in regions}
         self.groups = [group for group in _groups(regions) if len(group) > 1]
-        self._variants: dict[tuple[str, frozenset[int]], Variant] = {}
         self._random = random.Random(0)
 
-    def variant(self, path: str, kept: frozenset[int]) -> Variant:
-        """A checkpointed module, derived once."""
-        key = path, kept
-        if key not in self._variants:
-            self._variants[key] = self.levels.variant(self.regions[path], kept)
-        return self._variants[key]
+    def variants(self, chosen: Chosen) -> list[Variant]:
+        """The checkpointed modules that are in no other one, each with those inside it."""
+        found = []
+        for path, kept in chosen.items():
+            region, others = self.regions[path], self.modules.overlapping[path].intersection(chosen)
+            inner = sorted(other for other in others if self.regions[other].ops < region.ops)
+            if len(inner) == len(others):
+                found.append(self.levels.variant(region, kept, [self.regions[other] for other in inner]))
+        return found
 
     def score(self, chosen: Chosen) -> Score:
         """Return how ``chosen`` does, as predicted."""
-        variants = [self.variant(*item) for item in chosen.items()]
+        variants = self.variants(chosen)
         level = self.levels.level(variants) + sum(self.extra.get(path, 0) for path in chosen)
         over = np.maximum(level - self.budget_bytes, 0)
         return Score(int(over.sum()), sum(each.time_ns for each in variants), int(level.max(initial=0)))
 
     def best(self, starts: Iterable[Chosen] = ()) -> Chosen:
         """The best choice of whole modules that was found, from nothing, ``starts`` and every group of modules."""
-        found = [self._fitted(start) for start in ({}, *starts, *self._whole())]
-        chosen = min(found, key=self._rank)
+        found = [self._fitted(start) for start in ({}, *self._known(starts), *self._whole())]
+        chosen = self._fitted(min(found, key=self._rank), nested=True)
         return self._improved(chosen) if self.score(chosen).fits else chosen
 
     def with_kept(self, starts: Iterable[Chosen]) -> Chosen:
         """The best choice that was found with some results kept in checkpointed modules."""
-        every = [*starts, *self._whole()]
+        every = [*self._known(starts), *self._whole()]
         found = [self._kept(chosen) for chosen in (*every, *map(self._released, every))]
         return self._needed(min(found, key=self._rank))
 
     def _needed(self, chosen: Chosen) -> Chosen:
         """``chosen`` without the modules without which it fits, too."""
-        for path in sorted(chosen, key=lambda path: -self.variant(path, chosen[path]).time_ns):
+        for path in sorted(chosen, key=lambda path: -self.levels.variant(self.regions[path], chosen[path]).time_ns):
             less = {other: kept for other, kept in chosen.items() if other != path}
             if self.score(less).rank < self.score(chosen).rank:
                 chosen = less
         return chosen
 
     def least(self) -> Chosen:
-        """The choice of whole modules with the smallest peak that was found."""
+        """The choice of whole modules with the smallest peak that was found; if that fits, one that saves time."""
         wanted = self.budget_bytes
-        chosen = min((self._fitted(dict(start)) for start in ({}, *self._whole())), key=self._rank)
+        chosen = self._fitted(min(map(self._fitted, ({}, *self._whole())), key=self._rank), nested=True)
         low, high = 0, self.score(chosen).peak_bytes
         for _ in range(_HALVINGS):
             self.budget_bytes = (low + high) // 2
-            found = min((self._fitted(dict(start)) for start in ({}, chosen)), key=self._rank)
+            found = min((self._fitted(start, nested=True) for start in ({}, chosen)), key=self._rank)
             if self.score(found).fits:
                 chosen, high = found, self.score(found).peak_bytes
             else:
                 low = self.budget_bytes
         self.budget_bytes = wanted
-        return chosen
+        return self._improved(chosen) if self.score(chosen).fits else chosen
 
     def everything(self) -> Chosen:
         """All modules: those of groups, and the outermost of the others."""
         chosen: Chosen = {}
         single = sorted(self.regions, key=lambda path: path.count("."))
         for path in (*(path for group in self.groups for path in group), *filter(None, single)):
-            if not any(self.regions[path].overlaps(self.regions[other]) for other in chosen):
+            if self.modules.overlapping[path].isdisjoint(chosen):
                 chosen[path] = frozenset()
         return chosen
 
     def _whole(self) -> list[Chosen]:
-        """Every module of a group of them."""
-        return [dict.fromkeys(group, frozenset[int]()) for group in self.groups]
+        """Every module of a group of them, of the groups that do best alone."""
+        found: list[Chosen] = [self._added({}, group) for group in self.groups]
+        return sorted(found, key=self._rank)[:MOST_STARTS]
+
+    def _known(self, starts: Iterable[Chosen]) -> list[Chosen]:
+        """``starts`` without modules that have turned out not to be checkpointed."""
+        return [{path: kept for path, kept in start.items() if path in self.regions} for start in starts]
 
     def _rank(self, chosen: Chosen) -> tuple[int, int, int]:
         return self.score(chosen).rank
 
     # -- changes --------------------------------------------------------------------------------
 
-    def _added(self, chosen: Chosen, paths: Iterable[str]) -> Chosen:
-        """``chosen`` with the modules at ``paths``, without those inside or around them."""
+    def _added(self, chosen: Chosen, paths: Iterable[str], *, nested: bool = False) -> Chosen:
+        """``chosen`` with the modules at ``paths``, without those inside or around them; with those, if ``nested``, as
+        long as none is in one that is in another."""
         found = dict(chosen)
         for path in paths:
-            for other in [each for each in found if self.regions[path].overlaps(self.regions[each])]:
-                del found[other]
+            ops, others = self.regions[path].ops, self.modules.overlapping[path].intersection(found)
+            around = [other for other in others if ops < self.regions[other].ops]
+            inside = [other for other in others if self.regions[other].ops < ops]
+            stays = (around or inside) if nested else []
+            for other in others:
+                alone = self.modules.overlapping[other].isdisjoint(stays)
+                if other not in stays or not alone:
+                    del found[other]
             found[path] = frozenset()
         return found
 
-    def _moves(self, chosen: Chosen) -> Iterator[Chosen]:
+    def _moves(self, chosen: Chosen, *, nested: bool) -> Iterator[Chosen]:
         for group in (*self.groups, *([path] for path in self.regions))[:MOST_MOVES]:
-            if not all(path in chosen for path in group):
-                yield self._added(chosen, group)
+            touches = nested <= any(not self.modules.overlapping[path].isdisjoint(chosen) for path in group)
+            if touches and not all(path in chosen for path in group):
+                yield self._added(chosen, group, nested=nested)
 
-    def _fitted(self, chosen: Chosen) -> Chosen:
-        """``chosen`` with more modules until it fits, each time those that bring it closest for the time they take."""
-        score = self.score(chosen)
+    def _fitted(self, chosen: Chosen, *, nested: bool = False) -> Chosen:
+        """``chosen`` with more modules until it fits, each time those that bring it closest for the time they take; at
+        last modules inside others and around them, if ``nested``."""
+        score, inside = self.score(chosen), False
         while not score.fits:
             found: list[tuple[float, Chosen, Score]] = []
-            for moved in self._moves(chosen):
+            for moved in self._moves(chosen, nested=inside):
                 after = self.score(moved)
                 if after.over < score.over:
                     gained = score.over if after.fits else score.over - after.over
                     found.append((-gained / max(after.time_ns - score.time_ns, 1), moved, after))
-            if not found:
+            if found:
+                _, chosen, score = min(found, key=lambda each: each[0])
+            elif inside or not nested:
                 break
-            _, chosen, score = min(found, key=lambda each: each[0])
+            inside = not found
         return chosen
 
     def _improved(self, chosen: Chosen) -> Chosen:
@@ -210,8 +229,10 @@ class Search:
         groups: dict[tuple[float, str], list[tuple[str, frozenset[int]]]] = {}
         for path in chosen:
             region = self.regions[path]
+            if not self.modules.overlapping[path].isdisjoint(chosen):
+                continue
             for value, ops in self.levels.keepable(region, self.modules.keys(region)):
-                groups.setdefault((value, pattern(path)), []).append((path, ops))
+                groups.setdefault((value, region.groups[-1]), []).append((path, ops))
         return [groups[key] for key in sorted(groups)]
 
 
@@ -219,5 +240,6 @@ def _groups(regions: Iterable[Region]) -> list[list[str]]:
     """Paths of regions that are alike."""
     groups: dict[str, list[str]] = {}
     for region in regions:
-        groups.setdefault(region.group, []).append(region.path)
+        for key in region.groups:
+            groups.setdefault(key, []).append(region.path)
     return [*groups.values()]

@@ -8,7 +8,7 @@ import numpy as np
 
 from tensortide.plans.instance import Instance
 from tensortide.plans.model import Compute, Copy, Fetch
-from tensortide.plans.transfers.residences import Token
+from tensortide.plans.under_budget.sequence import Token
 from tensortide.plans.under_budget.tables import Ints
 
 RUN, OUT, BACK = 0, 1, 2

@@ -25,6 +25,7 @@ from tensortide.plans.transfers.kernels.placing import (
     Line,
     State,
     begin,
+    linger,
     wait,
 )
 from tensortide.plans.under_budget.tables import Ints, Tables
@@ -62,7 +63,7 @@ def play(t: Tables, links: Links, v: Idles, x: Line, choice: Ints, budget: int, 
     than ``most_stall`` in all."""
     count, register, waited = len(x.sequence), z.register, 0
     _leave(t, links, v, choice, z, -1, 0)
-    _copy_early(links, v, choice, z, -1)
+    _copy_early(t, links, v, x, choice, z, -1)
     for place in range(count + 1):
         if not _fetches(t, links, v, x, choice, budget, z, place):
             return NEVER
@@ -82,7 +83,7 @@ def play(t: Tables, links: Links, v: Idles, x: Line, choice: Ints, budget: int, 
         while z.span[0] < z.span[1] and z.pending[0, z.span[0]] <= start:
             z.span[0] += 1
         _leave(t, links, v, choice, z, place, register[ENDED])
-        _copy_early(links, v, choice, z, place)
+        _copy_early(t, links, v, x, choice, z, place)
     return int(register[LATEST])
 
 
@@ -137,7 +138,7 @@ def _copy(links: Links, v: Idles, z: State, i: int, link: int, since: int) -> No
 
 
 @compiled
-def _copy_early(links: Links, v: Idles, choice: Ints, z: State, place: int) -> None:
+def _copy_early(t: Tables, links: Links, v: Idles, x: Line, choice: Ints, z: State, place: int) -> None:
     """Copy what is not used for the last time yet over links that have nothing else to do."""
     i = z.written[place + 1]
     while i != NO:
@@ -155,6 +156,7 @@ def _copy_early(links: Links, v: Idles, choice: Ints, z: State, place: int) -> N
             if v.before[i] > place and z.copied[v.storage[i]] != v.state[i]:
                 since = z.register[ENDED] if v.since[i] == place else 0
                 _copy(links, v, z, i, link, since)
+                linger(t, links, v, x, z, i, link, -t.nbytes[v.storage[i]])
 
 
 @compiled
@@ -224,12 +226,13 @@ def _early(
 
 @compiled
 def _is_full(v: Idles, z: State, place: int, link: int, i: int, limit: int) -> bool:
-    """Tell whether more than ``limit`` bytes are held somewhere before what needs interval i."""
+    """Tell whether more than ``limit`` bytes are held somewhere before what needs interval i, with what will be pending
+    at places to come: a fetch that takes its room makes an op wait for a copy."""
     known = z.full[link]
-    if place <= known < v.after[i] and z.level[known] > limit:
+    if place < known < v.after[i] and z.level[known] + z.lingers[known] > limit:
         return True
     for later in range(place, v.after[i]):
-        if z.level[later] > limit:
+        if z.level[later] + (z.lingers[later] if later > place else 0) > limit:
             z.full[link] = later
             return True
     return False

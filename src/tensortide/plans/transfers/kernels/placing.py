@@ -31,7 +31,8 @@ class Line(NamedTuple):
 class State(NamedTuple):
     """State of placing, by place ``p``, link ``x``, idle interval ``i`` and storage ``s``.
 
-    ``level[p]``; ``stall[p]``: how long the op waits, and at the end how long transfers go on; ``arrival[p]``: when all
+    ``level[p]``; ``lingers[p]``: bytes of what has had its last use, while the copy to its tier lasts, if that begins
+    no earlier. ``stall[p]``: how long the op waits, and at the end how long transfers go on; ``arrival[p]``: when all
     that is fetched for it is there. ``free[2 * x]``: when the engine out is free, and behind it the one in.
 
     ``leaving[p + 1]``: the first interval that begins behind place p, ``then[i]`` the next one; ``needing[p]``,
@@ -46,6 +47,7 @@ class State(NamedTuple):
     """
 
     level: Ints
+    lingers: Ints
     stall: Ints
     arrival: Ints
     free: Ints
@@ -129,6 +131,7 @@ def begin(t: Tables, links: Links, v: Idles, x: Line, choice: Ints, budget: int)
         levels(t, v, x, choice),
         np.zeros(count + 1, np.int64),
         np.zeros(count + 1, np.int64),
+        np.zeros(count + 1, np.int64),
         np.zeros(2 * tiers, np.int64),
         np.full(count + 2, NO, np.int64),
         np.full(n, NO, np.int64),
@@ -166,12 +169,38 @@ def begin(t: Tables, links: Links, v: Idles, x: Line, choice: Ints, budget: int)
             z.copied[v.storage[i]] = BEFORE
             if not z.fetched[i]:
                 wait(v, z, i, choice[i])
+    for i in range(n):
+        if choice[i] != HERE and _needs_copy(v, z, choice, i):
+            linger(t, links, v, x, z, i, choice[i], t.nbytes[v.storage[i]])
     for place in range(count + 1):
         z.register[SHORT] += max(0, z.level[place] - budget)
     for link in range(tiers):
         if links.capacity[link] != UNLIMITED:
             z.register[SHORT] += _lacks(t, links, v, z, choice, link, count)
     return z
+
+
+@compiled
+def _needs_copy(v: Idles, z: State, choice: Ints, i: int) -> bool:
+    """Tell whether interval ``i`` is the first one to move of contents that are not on the tier yet."""
+    if z.copied[v.storage[i]] == v.state[i]:
+        return False
+    k = v.other[i]
+    while k != NO:
+        if choice[k] != HERE and v.state[k] == v.state[i]:
+            return False
+        k = v.other[k]
+    return True
+
+
+@compiled
+def linger(t: Tables, links: Links, v: Idles, x: Line, z: State, i: int, link: int, nbytes: int) -> None:
+    """Count ``nbytes`` at the places behind the last use in interval ``i`` during which it is copied."""
+    left, place = links.out_ns[link, v.storage[i]], v.before[i] + 1
+    while left > 0 and place < len(x.sequence):
+        z.lingers[place] += nbytes
+        left -= t.ns[x.sequence[place]]
+        place += 1
 
 
 @making_arrays

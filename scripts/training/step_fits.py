@@ -16,10 +16,10 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
+from scripts.training.seven_constants import HIGH, LOW, START, Seven, step_seconds
 from tensortide.parallelism.closed.columns import Columns, Floats, Step, columns, layer_of
-from tensortide.parallelism.closed.constants import PRIOR, SPREAD, StepConstants
+from tensortide.parallelism.closed.constants import PRIOR, StepConstants
 from tensortide.parallelism.closed.formula import parts
-from tensortide.parallelism.closed.published import HIGH, LOW, START, Seven, step_seconds
 from tensortide.timing.fit.robust import soft_l1
 
 NOISE = 0.03
@@ -30,6 +30,29 @@ ENOUGH = 10
 """Steps that tell the factor of their layer. That of fewer may be what was special about one run, and a choice among
 configurations would follow it."""
 FOLDS = 5
+SPREAD = StepConstants(
+    compute=0.1,
+    tokens=1.0,
+    width=1.0,
+    pointwise=0.7,
+    scores=0.7,
+    host_ns=1.0,
+    host_rank_ns=1.0,
+    head_ns=1.0,
+    logits=0.5,
+    unaligned=0.5,
+    link=0.2,
+    nic=0.3,
+    latency_ns=0.4,
+    rank_ns=1.0,
+    transfer_ns=1.0,
+    transfer_link=0.7,
+    gradients=1.0,
+    optimizer_ns=1.0,
+    step_ns=1.0,
+    straggler=0.0,
+)
+"""Standard deviations of the priors, of logarithms; a constant with 0 is not fitted."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,7 +1,7 @@
 """The closed form with seven constants that published work compares with: a transformer on A100s, eight to a node.
 
 Full recomputation, vocabulary 51200, everything else as written in ``step_seconds``. It is the baseline of
-``benchmarks/scale_accuracy.py``; ``formula.py`` is the model to use.
+``benchmarks/scale_accuracy.py``; ``parallelism/closed/formula.py`` is the model to use.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import numpy as np
 
 from tensortide.graph.collectives import COLLECTIVES
 from tensortide.parallelism.closed.columns import Columns, Floats
+from tensortide.parallelism.closed.transformer import Transformer
 
 PEAK, NODE, LINK, NIC, MEMORY = 312e12, 8, 300e9, 25e9, 1.5e12
 """FLOP/s, devices of a node, and bytes per second: of NVLink and a NIC in one direction, and of the optimizer."""
@@ -57,3 +58,10 @@ def step_seconds(constants: Seven, steps: Columns) -> Floats:
     gradients = COLLECTIVES["all_reduce"].phi(d) * 2 * parameters / ring
     found: Floats = (m + p - 1) * (stage + transfer) + m * head + one.exposed * gradients + 16 * parameters / MEMORY
     return found
+
+
+def published_flops(shape: Transformer, samples: int) -> float:
+    """FLOPs as the tables of 2021 count them, full recomputation included: 96 G s L h**2 (1 + s/6h + V/16Lh)
+    (Narayanan et al., arXiv 2104.04473, equation 3)."""
+    h, s, layers = shape.hidden, shape.seq, shape.layers
+    return 96 * samples * s * layers * h * h * (1 + s / (6 * h) + shape.vocab / (16 * layers * h))
