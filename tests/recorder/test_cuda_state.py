@@ -2,12 +2,22 @@
 
 from __future__ import annotations
 
+import importlib
+import inspect
 from collections.abc import Callable
+from pathlib import Path
+from types import FunctionType
 from typing import Any
 
+import pytest
 import torch
 
 from tensortide import capture
+from tensortide.graph import Phase
+from tensortide.recorder.cuda_mode import CudaFakeMode, pretended_gpu
+from tensortide.recorder.pretended import _answers
+from tensortide.recorder.script import ScriptOptions
+from tests.recorder.script_run import forked
 
 
 def test_generators_of_the_gpu_are_seeded_saved_and_restored() -> None:
@@ -21,3 +31,71 @@ def test_generators_of_the_gpu_are_seeded_saved_and_restored() -> None:
         return lambda: (weight * 2).sum().backward()
 
     assert capture(workload, device="cuda").index.main_device == "cuda:0"
+
+
+def _attributes() -> dict[str, Any]:
+    owners: tuple[Any, ...] = (torch.cuda, torch.cuda.memory, torch.cuda.random, torch.accelerator, torch._C)
+    return {f"{owner.__name__}.{name}": value for owner in owners for name, value in vars(owner).items()}
+
+
+def test_each_pretended_function_is_one_of_its_own_with_the_name_module_and_signature_of_the_real_one() -> None:
+    real, gpu = _attributes(), pretended_gpu("cuda", None, None)
+    assert gpu is not None
+    with CudaFakeMode(gpu, {}).installed():
+        changed = {name: new for name, new in _attributes().items() if new is not real.get(name)}
+    replaced = {name: new for name, new in changed.items() if isinstance(new, FunctionType)}
+    assert len(replaced) > 80
+    assert len({id(each) for each in replaced.values()}) == len(replaced)
+    for name, new in replaced.items():
+        old = real.get(name)
+        module, _, own = name.rpartition(".")
+        expected = (module, own) if old is None else (old.__module__, old.__name__)
+        assert (new.__module__, new.__name__) == expected
+        if isinstance(old, FunctionType):
+            assert inspect.signature(new) == inspect.signature(old)
+
+
+def test_answers_take_the_arguments_of_the_real_functions_by_name() -> None:
+    gpu = pretended_gpu("cuda", None, None)
+    assert gpu is not None
+    compared = 0
+    for owner, answers in _answers(gpu, lambda note: None):
+        for name, given in answers.items():
+            real = getattr(owner, name, None)
+            if isinstance(real, FunctionType) and isinstance(given, FunctionType):
+                own = inspect.signature(given).parameters
+                if "args" not in own:
+                    compared += 1
+                    assert list(own) == list(inspect.signature(real).parameters), (owner.__name__, name)
+    assert compared > 5
+
+
+def test_the_compiler_has_a_rule_for_each_pretended_function_and_forgets_it_afterwards() -> None:
+    rules = importlib.import_module("torch._dynamo.trace_rules").get_torch_obj_rule_map
+    gpu = pretended_gpu("cuda", None, None)
+    assert gpu is not None
+    real = torch.cuda.set_device
+    with CudaFakeMode(gpu, {}).installed():
+        rules.cache_clear()  # as if PyTorch's compiler was imported here
+        assert torch.cuda.set_device in rules()
+    assert real in rules()
+
+
+COMPILED = """
+import torch
+model = torch.nn.Linear(4, 2).cuda()
+optimizer = torch.optim.AdamW(model.parameters())
+compiled, update = torch.compile(model), torch.compile(optimizer.step)
+for i in range(3):
+    compiled(torch.ones(2, 4, device="cuda")).sum().backward()
+    update()
+    optimizer.zero_grad()
+"""
+
+
+@pytest.mark.slow
+def test_a_script_that_compiles_its_model_and_its_update_runs_on_a_pretended_gpu(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(COMPILED)
+    ran = forked(tmp_path, "train.py", options=ScriptOptions(device="cuda"))
+    assert ran.graph is not None, ran.err
+    assert {op.phase for op in ran.graph.ops} == {Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER}

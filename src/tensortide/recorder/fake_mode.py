@@ -21,7 +21,7 @@ from tensortide.recorder.engine_calls import engine_called_by_pytorch
 from tensortide.recorder.fake_fixes import FIXES
 from tensortide.recorder.fake_results import Results
 from tensortide.recorder.fake_shapes import SHAPES
-from tensortide.recorder.known import KNOWN_NUMEL, SIZED, constant, forgotten, unneeded
+from tensortide.recorder.known import KNOWN_NUMEL, SIZED, constant, forgotten, of_numbers, unneeded
 from tensortide.recorder.lazy import lazy_modules
 from tensortide.recorder.lists_of_tensors import made_of_lists
 from tensortide.recorder.pretended import CPU, asked_by_engine
@@ -30,6 +30,7 @@ from tensortide.recorder.readings import Finding, Number, ReadSite, Sentences, s
 from tensortide.recorder.remedies import FAKE, Remedy
 from tensortide.recorder.saving import nothing_saved
 from tensortide.recorder.schema import eager_body
+from tensortide.recorder.scripted import scripted
 from tensortide.recorder.storages import SETS, Storages
 from tensortide.recorder.subclasses import fake_subclasses
 from tensortide.recorder.surroundings import replaced, replaced_in
@@ -183,6 +184,7 @@ class StepFakeMode(FakeTensorMode):
         with (
             nothing_saved(self._wrote_nothing),
             packed.readable_sizes(),
+            scripted(),
             threads_in(self, self.in_thread),
             engine_called_by_pytorch(),
         ):
@@ -245,7 +247,8 @@ class StepFakeMode(FakeTensorMode):
         if func in SETS and args[1].device.type != "meta":
             with replaced(self, "cache_enabled", False):  # the cache would keep the storage
                 return super().dispatch(func, types, (args[0], self._storages.stand_in(args[1]), *args[2:]), kwargs)
-        if (known := self._of_parts(func, args)) is not None:
+        known = of_numbers(self, func, args, kwargs)
+        if (known := self._of_parts(func, args) if known is None else known) is not None:
             return known
         outermost, self._inside = not self._inside, True
         try:

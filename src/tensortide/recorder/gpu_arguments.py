@@ -7,6 +7,7 @@ generators and streams are objects that only a build with CUDA can make.
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -14,7 +15,7 @@ import torch
 from torch.nn.parallel import comm
 from torch.overrides import TorchFunctionMode
 
-from tensortide.recorder.pretended_devices import current_device
+from tensortide.recorder.pretended_devices import answer, current_device, in_place_of
 from tensortide.recorder.surroundings import replaced
 from tensortide.recorder.torch_compat import FakeTensor
 
@@ -71,7 +72,13 @@ class _CpuGenerator(_CPU_GENERATOR):
 
 def _with_values(put: Callable[[torch.Tensor], None]) -> Callable[[torch.Tensor], None]:
     """``put``, which sets a state of random generators, for states that have values."""
-    return lambda new_state: None if isinstance(new_state, FakeTensor) else put(new_state)
+
+    @functools.wraps(put)
+    def put_values(new_state: torch.Tensor) -> None:
+        if not isinstance(new_state, FakeTensor):
+            put(new_state)
+
+    return put_values
 
 
 class _Kind(type(_CPU_GENERATOR)):  # type: ignore[misc]
@@ -137,7 +144,7 @@ def understood() -> Iterator[None]:
         stack.enter_context(replaced(torch.cuda, "default_generators", _Generators()))
         for owner in (torch, torch.random):
             stack.enter_context(replaced(owner, "set_rng_state", _with_values(torch.set_rng_state)))
-        stack.enter_context(replaced(torch.Tensor, "record_stream", lambda tensor, stream: None))
-        stack.enter_context(replaced(comm, "scatter", _scattered))
+        for holder, name, given in ((torch.Tensor, "record_stream", answer(None)), (comm, "scatter", _scattered)):
+            stack.enter_context(replaced(holder, name, in_place_of(holder, name, given)))
         stack.enter_context(Numbered())
         yield

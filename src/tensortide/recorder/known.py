@@ -104,6 +104,25 @@ def constant(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any], result: 
         return made.fill_(value)
 
 
+def of_numbers(mode: Any, func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """The result of an op on numbers alone in place of its tensors, as which PyTorch hands over the constants of
+    TorchScript; None for another call."""
+    if not args or type(args[0]) not in (bool, float, int) or any(isinstance(each, torch.Tensor) for each in args):
+        return None
+    tensors = [str(each.type) == "Tensor" for each in func._schema.arguments]
+    if not tensors[0]:
+        return None
+    with no_dispatch():
+        given = [
+            torch.tensor(each, dtype=torch.float64 if type(each) is float else None) if of_tensor else each
+            for each, of_tensor in zip(args, tensors, strict=False)
+        ]
+        result = func(*given, **kwargs)
+    if not isinstance(result, torch.Tensor):
+        return result
+    return mode.fake_tensor_converter.from_real_tensor(mode, result, make_constant=True)
+
+
 def _unique(size: int, tensor: torch.Tensor, *_: Any, **__: Any) -> tuple[torch.Tensor, ...]:
     index = torch.empty(tensor.shape, dtype=torch.int64, device=tensor.device)
     return tensor.new_empty(size), index, index.new_empty(size)

@@ -34,6 +34,7 @@ from tensortide.recorder.pretended_devices import (
     current_device,
     current_stream,
     device_count,
+    in_place_of,
     in_stream,
     set_device,
     set_stream,
@@ -48,6 +49,7 @@ from tensortide.recorder.torch_compat import (
     ensure_cuda_guard,
     fake_module,
     forget_missing_gpu,
+    forget_rules_of_functions,
     run_backward,
 )
 from tensortide.recorder.wrapper_devices import devices_in_python
@@ -111,7 +113,7 @@ def unpretended() -> Iterator[None]:
         stack.enter_context(CPU)
         for owner in (torch.cuda, getattr(torch, "accelerator", None)):
             if owner is not None:
-                stack.enter_context(replaced(owner, "is_available", lambda: False))
+                stack.enter_context(replaced(owner, "is_available", in_place_of(owner, "is_available", answer(False))))
         yield
 
 
@@ -123,10 +125,11 @@ def pretended(gpu: Gpu, mode: TorchDispatchMode, note: Callable[[str], None]) ->
     """
     with contextlib.ExitStack() as stack:
         stack.enter_context(_guarded())
+        stack.callback(forget_rules_of_functions)
         stack.enter_context(torch.autograd.set_multithreading_enabled(False))
         for owner, answers in _answers(gpu, note):
             for name, answer in answers.items():
-                stack.enter_context(replaced(owner, name, answer))
+                stack.enter_context(replaced(owner, name, in_place_of(owner, name, answer)))
         stack.enter_context(understood())
         stack.enter_context(devices_in_python())
         _active.append(mode)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any
 
 import torch
@@ -15,6 +17,23 @@ Answer = Callable[..., Any]
 def answer(value: Any) -> Answer:
     """A function of any arguments that returns ``value``."""
     return lambda *args, **kwargs: value
+
+
+def in_place_of(owner: Any, name: str, given: Any) -> Any:
+    """Present ``given`` as the attribute ``name`` of ``owner``: a function as an object of its own, with the name, the
+    module and the signature of the real one. PyTorch's compiler has a rule for each object."""
+    if not isinstance(given, FunctionType):
+        return given
+
+    def pretended(*args: Any, **kwargs: Any) -> Any:
+        return given(*args, **kwargs)
+
+    real = getattr(owner, name, None)
+    if real is None:  # a build without CUDA lacks it
+        pretended.__name__ = pretended.__qualname__ = name
+        pretended.__module__ = owner.__name__
+        return pretended
+    return functools.update_wrapper(pretended, real, updated=() if isinstance(real, type) else ("__dict__",))
 
 
 class Stream:

@@ -144,6 +144,7 @@ __all__ = [
     "ensure_cuda_guard",
     "fake_module",
     "forget_missing_gpu",
+    "forget_rules_of_functions",
     "found",
     "fused_adamw_",
     "fused_sgd_",
@@ -261,6 +262,14 @@ generic_scan: Any = found("torch._higher_order_ops.scan.generic_scan")
 ensure_cuda_guard: Any = found("torch._C._ensureCUDADeviceGuardSet") if VERSION >= (2, 11) else None
 """Installs a no-op guard in place of a CUDA guard without a device; without it no GPU can be pretended. 2.10 has it,
 too, but leaves some tensors of a step on the CPU there."""
+
+
+def forget_rules_of_functions() -> None:
+    """Forget the rules that PyTorch's compiler has for each function of PyTorch, as it found them in their modules."""
+    if "torch._dynamo.trace_rules" in sys.modules:
+        made: Any = found("torch._dynamo.trace_rules.get_torch_obj_rule_map")
+        if made is not None:
+            made.cache_clear()
 
 
 def forget_missing_gpu() -> None:
