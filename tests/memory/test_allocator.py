@@ -17,7 +17,7 @@ from tensortide import GraphBuilder
 from tensortide.errors import GraphError
 from tensortide.graph import Graph, Phase, Role
 from tensortide.memory import ALLOCATORS, CUDA_CACHING, Allocator, CachingAllocator, Rounding, reserve
-from tensortide.memory.allocators import allocator_of
+from tensortide.memory.allocator_settings import AllocatorSettings
 from tensortide.memory.rounding import Rounded
 from tensortide.reports.sections import Step
 from tensortide.reports.sections.memory import document as memory_document
@@ -91,7 +91,7 @@ def reserved_with_room_at_the_end(steps: list[tuple[bool, int, int]]) -> Iterato
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 30 * MIB) | st.integers(1, 3 * MIB), st.integers(0, 1))))
 def test_expandable_segments_are_intervals_of_one_that_grows(steps: list[tuple[bool, int, int]]) -> None:
-    allocator = CachingAllocator(expandable=True)
+    allocator = CachingAllocator(AllocatorSettings(expandable=True))
     held: list[Any] = []
     for (frees, nbytes, stream), (reserved, handed_out) in zip(
         steps, reserved_with_room_at_the_end(steps), strict=True
@@ -104,26 +104,11 @@ def test_expandable_segments_are_intervals_of_one_that_grows(steps: list[tuple[b
 
 
 def test_an_expandable_segment_grows_by_what_is_missing_at_its_end() -> None:
-    allocator = CachingAllocator(expandable=True)
+    allocator = CachingAllocator(AllocatorSettings(expandable=True))
     allocator.release(allocator.malloc(30 * MIB))
     assert allocator.reserved == 40 * MIB
     allocator.malloc(45 * MIB)
     assert allocator.reserved == 60 * MIB
-
-
-@pytest.mark.parametrize(
-    ("settings", "name", "others"),
-    [
-        ("", "cuda", ""),
-        ("expandable_segments:True", "cuda_expandable", ""),
-        ("max_split_size_mb:128, expandable_segments:True", "cuda_expandable", "max_split_size_mb:128"),
-        ("expandable_segments:False,roundup_power2_divisions:[1:1,>:4]", "cuda", "roundup_power2_divisions:[1:1,>:4]"),
-        ("backend:native", "cuda", ""),
-        ("backend:cudaMallocAsync", "cuda", "backend:cudaMallocAsync"),
-    ],
-)
-def test_settings_of_pytorch_choose_the_allocator(settings: str, name: str, others: str) -> None:
-    assert allocator_of(settings) == (name, others)
 
 
 def freed_and_taken(*streams: int) -> Graph:

@@ -13,7 +13,9 @@ import pytest
 import torch
 
 from tensortide import capture
+from tensortide.errors import CaptureError
 from tensortide.graph import Phase
+from tensortide.recorder import building
 from tensortide.recorder.cuda_mode import CudaFakeMode, pretended_gpu
 from tensortide.recorder.pretended import _answers
 from tensortide.recorder.script import ScriptOptions
@@ -99,3 +101,51 @@ def test_a_script_that_compiles_its_model_and_its_update_runs_on_a_pretended_gpu
     ran = forked(tmp_path, "train.py", options=ScriptOptions(device="cuda"))
     assert ran.graph is not None, ran.err
     assert {op.phase for op in ran.graph.ops} == {Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER}
+
+
+def _reading() -> Callable[[], Any]:
+    weight = torch.ones(4, device="cuda", requires_grad=True)
+    return lambda: (weight * 2).sum().backward()
+
+
+@pytest.mark.parametrize(
+    ("settings", "name", "decisive"),
+    [
+        ("max_split_size_mb:64", "cuda:max_split_size_mb:64", ()),
+        (
+            "backend:cudaMallocAsync",
+            "cuda",
+            ("the allocator's settings backend:cudaMallocAsync are not modelled",),
+        ),
+    ],
+)
+def test_settings_of_the_allocator_are_replayed_or_named(
+    monkeypatch: pytest.MonkeyPatch, settings: str, name: str, decisive: tuple[str, ...]
+) -> None:
+    monkeypatch.setattr(building, "allocator_settings", lambda: settings)
+    meta = capture(_reading, device="cuda").meta
+    assert (meta.allocator, meta.decisive) == (name, decisive)
+    assert set(decisive) <= set(meta.assumptions)
+
+
+def test_settings_that_pytorch_does_not_accept_end_the_capture_with_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(building, "allocator_settings", lambda: "max_split_size:64")
+    with pytest.raises(
+        CaptureError, match=r"\(PYTORCH_ALLOC_CONF\): Unrecognized key 'max_split_size' in CUDA .*config$"
+    ):
+        capture(_reading, device="cuda")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "made",
+    [
+        "import os; os.environ['PYTORCH_CUDA_ALLOC_CONF'] = 'roundup_power2_divisions:[1:2,>:4]'; import torch",
+        "import torch; torch.cuda.memory._set_allocator_settings('roundup_power2_divisions:[1:2,>:4]')",
+    ],
+)
+def test_a_script_sets_its_allocator(tmp_path: Path, made: str) -> None:
+    (tmp_path / "train.py").write_text(COMPILED.replace("import torch", made))
+    ran = forked(tmp_path, "train.py", options=ScriptOptions(device="cuda"))
+    assert ran.graph is not None, ran.err
+    assert ran.graph.meta.allocator == "cuda:roundup_power2_divisions:[1:2,>:4]"

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
@@ -12,7 +11,8 @@ import msgspec
 
 from tensortide.errors import GraphError
 from tensortide.graph.model import Graph, Phase, Role
-from tensortide.memory.cuda_allocator import CachingAllocator
+from tensortide.memory.allocator_settings import AllocatorSettings, read_settings
+from tensortide.memory.cuda_allocator import CachingAllocator, rounding_of
 from tensortide.memory.lifetimes import Lifetimes, Rule
 from tensortide.memory.lifetimes import lifetimes as lifetimes_of
 from tensortide.memory.rounding import CPU, CUDA_CACHING, EXACT, PAGES_4K, Rounded, Rounding
@@ -67,31 +67,49 @@ ALLOCATORS: dict[str, Allocator] = {
     EXPANDABLE: Allocator(
         title="CUDA caching allocator, expandable segments",
         rounding=CUDA_CACHING,
-        pool=partial(CachingAllocator, expandable=True),
+        pool=partial(CachingAllocator, AllocatorSettings(expandable=True)),
         caveat="replayed, with a segment for each stream; the context comes on top",
         counters=COUNTERS,
     ),
     "pages": Allocator(title="Pages of 4 KiB", rounding=PAGES_4K, pool=partial(Rounded, PAGES_4K)),
 }
 """The allocators by name."""
-_MODELLED = ("expandable_segments",)
-_DEFAULTS = (("backend", "native"),)
+_WITH = "cuda:"
+"""Begin of the name of CUDA's allocator with settings, which follow: ``cuda:max_split_size_mb:128``."""
 
 
 def allocator_of(settings: str) -> tuple[str, str]:
     """The name of PyTorch's allocator for a GPU with these ``settings`` (the text of ``PYTORCH_ALLOC_CONF``), and those
-    of them that are not modelled."""
-    pairs = [pair.partition(":")[::2] for pair in re.split(r",(?![^\[]*\])", "".join(settings.split())) if pair]
-    others = [f"{key}:{value}" for key, value in pairs if key not in _MODELLED and (key, value) not in _DEFAULTS]
-    expandable = dict(pairs).get("expandable_segments") == "True"
-    return EXPANDABLE if expandable else "cuda", ",".join(others)
+    of them that are not modelled. Raises ValueError for what PyTorch does not accept."""
+    found, own, others = read_settings(settings)
+    name = _WITH + ",".join(own) if own else "cuda"
+    return EXPANDABLE if found == AllocatorSettings(expandable=True) else name, ",".join(others)
 
 
 def allocator(name: str) -> Allocator:
-    """The row ``name``. Raises GraphError if there is none."""
-    if name not in ALLOCATORS:
+    """The row ``name``; for ``cuda:SETTINGS`` that of CUDA with settings. Raises GraphError if there is none."""
+    if name in ALLOCATORS:
+        return ALLOCATORS[name]
+    if not name.startswith(_WITH):
         raise GraphError(f"there is no allocator {name!r}; there are {', '.join(ALLOCATORS)}")
-    return ALLOCATORS[name]
+    try:
+        settings, own, others = read_settings(name.removeprefix(_WITH))
+    except ValueError as error:
+        raise GraphError(f"allocator {name}: {error}") from None
+    if others:
+        raise GraphError(f"allocator {name}: {', '.join(others)} is not modelled")
+    return replace(
+        ALLOCATORS["cuda"],
+        title=f"CUDA caching allocator, {', '.join(own)}",
+        rounding=rounding_of(settings),
+        pool=partial(CachingAllocator, settings),
+    )
+
+
+def expandable(name: str) -> str:
+    """The name of the allocator of a GPU ``name`` with expandable segments."""
+    own = name.removeprefix(_WITH) if name.startswith(_WITH) else ""
+    return EXPANDABLE if name == EXPANDABLE else allocator_of(f"{own},expandable_segments:True")[0]
 
 
 class Reservation(msgspec.Struct, frozen=True):

@@ -1,6 +1,6 @@
 """PyTorch's caching allocator on CUDA: pools, segments and the blocks they are split into.
 
-The rules are those of ``c10/cuda/CUDACachingAllocator`` with its default settings, or with expandable segments:
+The rules are those of ``c10/cuda/CUDACachingAllocator``, with its settings (``allocator_settings``):
 
 - A request is rounded up to 512 bytes. Up to 1 MiB it is served by the *small* pool of its stream, else by the *large*
   one. What one stream has freed no other can have.
@@ -13,8 +13,12 @@ The rules are those of ``c10/cuda/CUDACachingAllocator`` with its default settin
   times 2 MiB (small pool) or 20 MiB (large pool) as are missing there. What is free at the end is taken only if no
   other block is large enough, and a block of any pool is split wherever 512 bytes are left.
 
-Not modelled: blocks that wait for other streams that have used them (``record_stream``), settings that limit splitting
-or round sizes, and returning segments when the device is full.
+- *Limited splits* (``max_split_size_mb``): blocks of that size and more are not split. Of such blocks a request takes
+  one that is less than 20 MiB larger than it (``max_non_split_rounding_mb``), and only if it has that size itself.
+- *Rounding* (``roundup_power2_divisions``): requests are rounded up to parts of a power of two.
+
+Not modelled: blocks that wait for other streams that have used them (``record_stream``), and returning segments when
+the device is full.
 """
 
 from __future__ import annotations
@@ -23,14 +27,20 @@ import bisect
 from collections import defaultdict
 from typing import NamedTuple
 
-from tensortide.memory.rounding import CUDA_CACHING
+from tensortide.memory.allocator_settings import DEFAULTS, MIB, AllocatorSettings
+from tensortide.memory.rounding import CUDA_CACHING, Divided, Rounding
 
-MIB = 1 << 20
 SMALL_REQUEST = MIB
 SMALL_SEGMENT = 2 * MIB
 MEDIUM_REQUEST = 10 * MIB
-LARGE_SEGMENT = 20 * MIB
 ROUND_LARGE = 2 * MIB
+
+
+def rounding_of(settings: AllocatorSettings) -> Rounding:
+    """Rounding of requests under ``settings``."""
+    if not any(settings.divisions):
+        return CUDA_CACHING
+    return Divided("cuda_divided", CUDA_CACHING.block, settings.divisions)
 
 
 class _Pool(NamedTuple):
@@ -57,8 +67,9 @@ class _Block:
 class CachingAllocator:
     """The allocator's state: ``reserved`` bytes in segments, ``allocated`` bytes of them in blocks handed out."""
 
-    def __init__(self, *, expandable: bool = False) -> None:
-        self.expandable = expandable
+    def __init__(self, settings: AllocatorSettings = DEFAULTS) -> None:
+        self.settings = settings
+        self.rounding = rounding_of(settings)
         self.reserved = 0
         self.allocated = 0
         self._free: defaultdict[_Pool, list[tuple[int, int, _Block]]] = defaultdict(list)
@@ -69,16 +80,16 @@ class CachingAllocator:
         """Take a block for ``nbytes`` bytes on ``stream``; an empty request takes none."""
         if nbytes == 0:
             return None
-        size = CUDA_CACHING(nbytes)
+        size = self.rounding(nbytes)
         pool = _Pool(size <= SMALL_REQUEST, stream)
-        free = self._free[pool]
+        free, expandable = self._free[pool], self.settings.expandable
         at = bisect.bisect_left(free, (size, -1))
-        if self.expandable and at + 1 < len(free) and free[at][2].after is None:
+        if expandable and at + 1 < len(free) and free[at][2].after is None:
             at += 1
-        if at < len(free):
+        if at < len(free) and self._may_take(free[at][0], size):
             block = free.pop(at)[2]
         else:
-            block = self._grown(size, pool) if self.expandable else self._segment(size, pool)
+            block = self._grown(size, pool) if expandable else self._segment(size, pool)
         self._split(block, size)
         block.free = False
         self.allocated += block.size
@@ -95,8 +106,15 @@ class CachingAllocator:
             block = self._join(self._taken(block.before), block)
         self._offer(block)
 
+    def _may_take(self, block: int, size: int) -> bool:
+        """True if a request of ``size`` bytes may take a free block of ``block`` bytes."""
+        limit = self.settings.max_split
+        if limit is None:
+            return True
+        return block < limit if size < limit else block < size + self.settings.max_rounding
+
     def _segment(self, size: int, pool: _Pool) -> _Block:
-        length = SMALL_SEGMENT if pool.small else LARGE_SEGMENT
+        length = SMALL_SEGMENT if pool.small else self.settings.large_segment
         if size >= MEDIUM_REQUEST:
             length = -(-size // ROUND_LARGE) * ROUND_LARGE
         self.reserved += length
@@ -106,7 +124,7 @@ class CachingAllocator:
         """The end of a pool's segment, grown until it has ``size`` bytes to take."""
         end = self._ends.get(pool)
         there = end.size if end is not None and end.free else 0
-        step = SMALL_SEGMENT if pool.small else LARGE_SEGMENT
+        step = SMALL_SEGMENT if pool.small else self.settings.large_segment
         length = -(-(size - there) // step) * step
         self.reserved += length
         block = _Block(0 if end is None else end.address + end.size, length, pool, end, None)
@@ -117,8 +135,11 @@ class CachingAllocator:
         return self._join(self._taken(end), block) if there else block
 
     def _split(self, block: _Block, size: int) -> None:
-        rest = block.size - size
-        if rest < CUDA_CACHING.block or (not block.pool.small and not self.expandable and rest <= SMALL_REQUEST):
+        rest, limit = block.size - size, self.settings.max_split
+        if rest < CUDA_CACHING.block:
+            return
+        limited = not block.pool.small and not self.settings.expandable
+        if limited and (rest <= SMALL_REQUEST or (limit is not None and size >= limit)):
             return
         tail = _Block(block.address + size, rest, block.pool, block, None)
         self._link(tail, block.after)

@@ -23,6 +23,27 @@ class Rounding(msgspec.Struct, frozen=True):
         return -(-nbytes // self.block) * self.block
 
 
+class Divided(Rounding, frozen=True):
+    """Rounding up to parts of the power of two below the request: ``divisions`` has their number, for each power of two
+    from 1 MiB on; those of smaller requests are the first."""
+
+    divisions: tuple[int, ...]
+
+    def __call__(self, nbytes: N) -> N:
+        """Bytes that one request of ``nbytes`` takes, or each of an array of requests."""
+        if isinstance(nbytes, int):
+            return self._one(nbytes)
+        import numpy as np
+
+        return np.array([self._one(each) for each in nbytes.tolist()], np.int64)
+
+    def _one(self, nbytes: int) -> int:
+        power = max(nbytes.bit_length() - 1, 0)
+        parts = self.divisions[min(max(power - 20, 0), len(self.divisions) - 1)]
+        block = self.block if parts <= 1 or nbytes <= self.block * parts else (1 << power) // parts
+        return -(-nbytes // block) * block
+
+
 EXACT = Rounding("exact", 1)
 """Bytes as requested."""
 

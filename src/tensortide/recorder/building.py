@@ -324,10 +324,8 @@ def meta_of(
     notes: Iterable[str] = (),
 ) -> Meta:
     """Describe a capture here and now; ``notes`` are further assumptions."""
+    allocator = _allocator(mode)
     said = Sentences([], [], []) if mode is None else mode.assumptions()
-    allocator, others = allocator_of(allocator_settings())
-    shown = others and isinstance(mode, CudaFakeMode)
-    unused = (f"the allocator's settings {others} are not modelled",) if shown else ()
     return Meta(
         workload=name,
         hyperparameters=dict(hyperparameters or {}),
@@ -335,13 +333,30 @@ def meta_of(
         captured_on="real" if mode is None else "fake",
         step="first" if first_step else "steady",
         python=platform.python_version(),
-        assumptions=(*notes, *said.every, *unused),
+        assumptions=(*notes, *said.every),
         machine="" if mode is None else mode.machine,
         decisive=tuple(said.decisive),
         untested=tuple(said.untested),
         groups=process_groups(),
         allocator=allocator,
     )
+
+
+def _allocator(mode: StepFakeMode | None) -> str:
+    """The name of the allocator that the program has for a GPU. On a pretended one ``mode`` is told which of its
+    settings are not modelled."""
+    try:
+        name, others = allocator_of(allocator_settings())
+    except ValueError as error:
+        if not isinstance(mode, CudaFakeMode):  # no GPU is asked for
+            return "cuda"
+        said = str(error).partition("\n")[0]
+        raise CaptureError(
+            f"PyTorch does not accept the settings of its allocator (PYTORCH_ALLOC_CONF): {said}"
+        ) from None
+    if others and isinstance(mode, CudaFakeMode):
+        mode.answered.add(f"the allocator's settings {others} are not modelled")
+    return name
 
 
 def _build(

@@ -6,11 +6,11 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal, NamedTuple
 
-from tensortide.errors import RequestError
+from tensortide.errors import GraphError, RequestError
 from tensortide.graph import Graph, unrolled
 from tensortide.importers.door import File, resolve
 from tensortide.importers.imported import Imported
-from tensortide.memory import ALLOCATORS, EXACT
+from tensortide.memory import ALLOCATORS, EXACT, allocator
 from tensortide.progress import Say, silent
 from tensortide.request import Arg, Opt, Request, exclusive, needs
 from tensortide.targets.durations import timed, timed_on_cards
@@ -21,8 +21,10 @@ from tensortide.timing import LINKS, Link, link
 
 
 def _allocator(name: str) -> str:
-    if name not in ALLOCATORS:
-        raise ValueError(f"the allocators are {', '.join(ALLOCATORS)}")
+    try:
+        allocator(name)
+    except GraphError as error:
+        raise ValueError(str(error)) from None
     return name
 
 
@@ -71,7 +73,7 @@ class MemoryRequest(Request):
     allocator: Annotated[
         str,
         Opt(
-            f"Also replay the step on an allocator: {', '.join(ALLOCATORS)}.",
+            f"Also replay the step on an allocator: {', '.join(ALLOCATORS)}, cuda:SETTINGS (as PYTORCH_ALLOC_CONF).",
             read=_allocator,
             common=True,
             value="NAME",

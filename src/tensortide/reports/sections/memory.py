@@ -13,7 +13,6 @@ import numpy as np
 from tensortide.cost import PHASES
 from tensortide.graph.module_paths import as_one, pattern
 from tensortide.memory import EXACT, allocator, reserve
-from tensortide.memory.allocators import EXPANDABLE
 from tensortide.memory.lifetimes import lifetimes
 from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Facts, Section, Table
 from tensortide.reports.names import role_series, source_place
@@ -101,8 +100,8 @@ def facts_of(step: Step) -> Iterator[Fact]:
     yield fact(eager, "peak_op")
     if eager.device.startswith("cuda"):
         counted = "torch.cuda.max_memory_allocated: blocks of 512 bytes"
-        joined = ", with expandable segments" * (step.graph.meta.allocator == EXPANDABLE)
-        taken = f"torch.cuda.max_memory_reserved, of the pool alone{joined}"
+        _, _, settings = allocator(step.graph.meta.allocator).title.partition(", ")
+        taken = f"torch.cuda.max_memory_reserved, of the pool alone{f', with {settings}' * bool(settings)}"
         yield fact(step.pool, "peak_allocated as steady_allocated_bytes", counted)
         yield fact(step.pool, "peak_reserved as steady_reserved_bytes", taken)
     yield fact(step.last_use, "peak_bytes as last_use_peak_bytes", later, label="with last-use release", level=1)

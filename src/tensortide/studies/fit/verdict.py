@@ -9,7 +9,7 @@ import msgspec
 from tensortide.cost import Resolver, count
 from tensortide.graph.model import Graph
 from tensortide.memory import reserve
-from tensortide.memory.allocators import EXPANDABLE
+from tensortide.memory.allocators import expandable
 from tensortide.shown import Show
 from tensortide.studies.fit.dominant import Dominant, dominant
 from tensortide.studies.fit.margins import Margin, margin
@@ -153,9 +153,10 @@ def verdict(
 
 def _expandable_bytes(graph: Graph) -> int | None:
     """What the allocator would reserve with expandable segments for a step on a GPU that has none."""
-    if graph.meta.allocator == EXPANDABLE or not graph.index.main_device.startswith("cuda"):
+    own = graph.meta.allocator
+    if expandable(own) == own or not graph.index.main_device.startswith("cuda"):
         return None
-    return reserve(graph, EXPANDABLE).peak_reserved
+    return reserve(graph, expandable(own)).peak_reserved
 
 
 class _Step(NamedTuple):
