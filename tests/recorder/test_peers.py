@@ -113,18 +113,56 @@ def test_a_stage_of_a_pipeline_sends_activations_and_receives_their_gradients() 
         assert any("pipeline stages" in each for each in graph.meta.assumptions) == (rank == 0)
 
 
+def moved_by(graph: Graph) -> list[list[Any]]:
+    groups = graph.meta.groups
+    moving = [op for op in graph if moves_data(op.name)]
+    return [[op.name, list(groups[group_of(op)]), payload_bytes(op), peer_of(op)] for op in moving]
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # of PyTorch's own optimizers
 @pytest.mark.slow
-@pytest.mark.parametrize(("name", "ranks"), [("sharded", 2), ("two_dimensions", 4), ("piped", 8), ("interleaved", 4)])
+@pytest.mark.parametrize(
+    ("name", "ranks"),
+    [
+        *(("sharded", 2), ("two_dimensions", 4), ("replicas_of_shards", 4), ("in_parts", 2)),
+        *(("piped", 8), ("interleaved", 4), ("zero_bubble", 4), ("all_forward_first", 4)),
+        *(("replicated", 2), ("replicated_as_views", 2), ("replicated_static", 2)),
+        *(("divided_states", 2), ("divided_states_together", 2)),
+    ],
+)
 def test_collectives_are_those_of_a_run_over_gloo(name: str, ranks: int, tmp_path: Path) -> None:
+    """Also on a pretended GPU, whose ranks send the same in the same order."""
     arguments = [name, *(str(each) for each in (ranks, tmp_path / "store"))]
     command = [sys.executable, collective_program.__file__, arguments[0]]
     running = [
         subprocess.Popen([*command, str(rank), *arguments[1:]], stdout=subprocess.PIPE, text=True)
         for rank in range(ranks)
     ]
-    printed = [each.communicate()[0] for each in running]
-    graphs = [capture(collective_program.PROGRAMS[name], ranks=ranks, rank=rank) for rank in range(ranks)]
-    for graph, logged in zip(graphs, printed, strict=True):
-        moved = [[op.name, group_of(op), payload_bytes(op), peer_of(op)] for op in graph if moves_data(op.name)]
-        assert moved == json.loads(logged)
-    assert sum(len(each.ops) for each in meetings(dict(enumerate(graphs)))) == sum(map(len, map(json.loads, printed)))
+    printed = [json.loads(each.communicate()[0]) for each in running]
+    program = collective_program.PROGRAMS[name]
+    for device in ("cpu", "cuda"):
+        graphs = [capture(program, ranks=ranks, rank=rank, device=device) for rank in range(ranks)]
+        assert [moved_by(graph) for graph in graphs] == printed
+        assert sum(len(each.ops) for each in meetings(dict(enumerate(graphs)))) == sum(map(len, printed))
+
+
+def test_gradients_that_are_accumulated_are_averaged_once_and_in_buckets() -> None:
+    """Twin: buckets of 2,000 bytes, filled from the last layer on, after the statistics of both passes are sent."""
+    of_statistics, width = 2 * 4 * (4 * collective_program.WIDTH), collective_program.WIDTH
+    last, first = 4 * (4 * width + 1) * width, 4 * (width + 1) * 4 * width + of_statistics
+    moved = moved_by(capture(collective_program.replicated, ranks=2))
+    assert [(name, nbytes) for name, _, nbytes, _ in moved] == [
+        *(("c10d.broadcast_.default", nbytes) for nbytes in (of_statistics, 8)),
+        *(("c10d.allreduce_.default", nbytes) for nbytes in (last, first)),
+    ]
+
+
+@pytest.mark.filterwarnings("ignore:.torch.jit:DeprecationWarning")  # of PyTorch's own optimizers
+def test_updated_parameters_are_sent_by_the_rank_that_has_their_states() -> None:
+    """Twin: rank 0 updates the larger half of four matrices and vectors, and each rank sends its own in turn."""
+    sent = [moved_by(capture(collective_program.divided_states, ranks=2, rank=rank)) for rank in range(2)]
+    assert sent[0] == sent[1]
+    width, hidden = collective_program.WIDTH, 2 * collective_program.WIDTH
+    whole = 4 * (2 * width + 2 * width * hidden + width + hidden)
+    broadcast = [nbytes for name, _, nbytes, _ in sent[0] if name == "c10d.broadcast_.default"]
+    assert sum(broadcast) == whole == sum(nbytes for name, _, nbytes, _ in sent[0] if "allreduce" in name)
