@@ -50,13 +50,16 @@ def evaluate(op: OpView, unused: frozenset[int] = frozenset(), resolver: Resolve
             cost = apply(rule, call)
         except _RULE_FAILURES as error:
             cost, note = None, f"its rule failed: {type(error).__name__}: {error}"
-        if cost is not None:
+        if cost is not None and not (call.sparse and (cost.flops or cost.int_ops) and not call.knows_sparse):
             return OpCost(cost, "view" if rule.is_free else "rule", cost.bytes)
     elif op.is_view or ("view" in op.call.tags and not op.call.mutated):
         return OpCost(FREE, "view")
     elif "pointwise" in op.call.tags and call.outputs:
-        cost = _moving(elements(call, call.out.numel, Weights(1, 0, 0, 2)), interface(call))
-        return OpCost(msgspec.structs.replace(cost, exact=False, reason=DEFAULT_RULE), "default", cost.bytes)
+        if (stored := call.stored("out")) is not None:
+            cost = _moving(elements(call, stored, Weights(1, 0, 0, 2)), interface(call))
+            return OpCost(msgspec.structs.replace(cost, exact=False, reason=DEFAULT_RULE), "default", cost.bytes)
+    if call.sparse:  # formulas of others are for dense tensors
+        return OpCost(None, "unknown", sum(interface(call)), note or "its rule is for dense tensors")
     found = resolver(op) if resolver is not None else None
     if found is not None:
         cost = found[0] if found[0].bytes else _moving(found[0], interface(call))

@@ -8,6 +8,7 @@ calls are interned by value.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,8 +18,9 @@ import torch
 from msgspec.structs import replace
 
 from tensortide.dtypes import unpacked
+from tensortide.graph.calls import STORED
 from tensortide.graph.communication import PROCESS_GROUP
-from tensortide.graph.model import OUTSIDE, TENSOR, Call, Const, Graph, Op, Phase, Role, Storage, Value
+from tensortide.graph.model import OUTSIDE, TENSOR, Call, Const, Graph, Op, Phase, Role, Storage, Value, count_slots
 from tensortide.graph.model import Tensor as GraphTensor
 from tensortide.recorder.fake_mode import device_of
 from tensortide.recorder.pretended import is_redundant_copy, with_true_device
@@ -27,7 +29,13 @@ from tensortide.recorder.ranks import group_name
 from tensortide.recorder.schema import PASSED_ON, Schema, eager_body, embedded, schema_of
 from tensortide.recorder.sparse import parts
 from tensortide.recorder.surroundings import replaced
-from tensortide.recorder.torch_compat import FakeTensor, HigherOrderOperator, TorchDispatchMode, include_key
+from tensortide.recorder.torch_compat import (
+    FakeTensor,
+    HigherOrderOperator,
+    TorchDispatchMode,
+    disable_current_modes,
+    include_key,
+)
 
 _PLAIN = frozenset({int, str, type(None)})
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
@@ -97,6 +105,8 @@ class Recorder(Mode):
         self._tensor_ids: dict[tuple[object, ...], int] = {}
         self._storage_ids: dict[int, int] = {}
         self._watches: dict[int, _Watch] = {}
+        self._stored: dict[int, tuple[int, int]] = {}
+        """Elements and bytes that the latest sparse tensor of each id stores."""
         self._grown: dict[int, tuple[int, int]] = {}
         """For each storage that the program resized before any op used it: the op before which it did, and where."""
         self._streams: dict[object, int] = {current_stream(): 0}
@@ -166,6 +176,8 @@ class Recorder(Mode):
         outputs: list[int] = []
         returns = self.encode(result, outputs, kinds)
         self._now = None
+        if self._stored:
+            named = (*named, *self._sparse(schema.named(values, named), inputs, outputs))
         key = (func, values, named, returns, tuple(kinds))
         call = self._call_ids.get(key)
         if call is None:
@@ -173,6 +185,16 @@ class Recorder(Mode):
             self.calls.append(schema.call(values, named, returns))
         self.ops.append(Op(call, tuple(inputs), tuple(outputs), *context))
         return result
+
+    def _sparse(
+        self, arguments: Iterable[tuple[str, Value]], inputs: Sequence[int], outputs: Sequence[int]
+    ) -> Iterator[tuple[str, Value]]:
+        """Tell what each sparse one of ``arguments`` stores, and the results."""
+        holes = itertools.chain(inputs, outputs)
+        for name, value in (*arguments, ("", (TENSOR,) * len(outputs))):
+            found = [self._stored[t] for t in itertools.islice(holes, count_slots(value)) if t in self._stored]
+            if found:
+                yield name + STORED, tuple(map(sum, zip(*found, strict=True)))
 
     def run(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Run the op; subclasses measure it."""
@@ -280,11 +302,16 @@ class Recorder(Mode):
         not known by themselves."""
         key = -id(value)
         storage = self._storage_ids.get(key)
+        with disable_current_modes():
+            whole = parts(value)
         if storage is None:
-            own = [part for part in parts(value) if self.storage_of(part) is None]
+            own = [part for part in whole if self.storage_of(part) is None]
             nbytes = sum(part.numel() * part.element_size() for part in own)
             storage = self._add_storage(value, key, nbytes, str(value.device))
-        return self._view(storage, value, value.shape, (0,) * len(value.shape), 0)
+        made = self._view(storage, value, value.shape, (0,) * len(value.shape), 0)
+        if whole:
+            self._stored[made] = whole[-1].numel(), sum(part.numel() * part.element_size() for part in whole)
+        return made
 
     def _refresh(self, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         """Replace the storages that an op has resized: the old one ends, and a new one of the new size begins."""

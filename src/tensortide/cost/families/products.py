@@ -97,13 +97,15 @@ def contraction(
 
 def _stored(op: OpCall, operands: Sequence[str], macs: int) -> int | None:
     """Count the multiply-accumulates that the stored elements of a sparse operand leave of all ``macs``; None for two
-    such operands, or where it is not known how many are stored."""
-    sparse = [which for which in operands if which in op.sparse]
-    if not sparse:
+    such operands."""
+    if not op.sparse:
         return macs
-    stored = op.sparse[sparse[0]]
+    sparse = [which for which in operands if which in op.sparse]
+    if len(sparse) != 1:
+        return None
+    stored = op.stored(sparse[0])
     op.let(nnz="unknown" if stored is None else stored)
-    return None if stored is None or len(sparse) > 1 else macs // max(1, op.tensor(sparse[0]).numel) * stored
+    return None if stored is None else macs // max(1, op.tensor(sparse[0]).numel) * stored
 
 
 def added(op: OpCall, count: int) -> int:

@@ -202,6 +202,6 @@ def half_sparse(op: OpCall) -> Cost:
 @aten("sparse_sampled_addmm", "nnz k MACs + nnz add")
 def sampled(op: OpCall) -> Cost | None:
     """The elements of a product at the places of a sparse matrix."""
-    stored, k = op.sparse.get("self"), op.shape("mat1")[-1]
+    stored, k = op.stored("self") if "self" in op.sparse else None, op.shape("mat1")[-1]
     op.let(k=k)
     return None if stored is None else Cost(macs=stored * k, elementwise_flops=added(op, stored))
