@@ -5,10 +5,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
+
+import msgspec
 
 from tensortide.errors import TensortideError
-from tensortide.graph.calls import STORED
+from tensortide.graph.calls import NESTED, RECORDED, STORED
+from tensortide.graph.handles import contiguous
 from tensortide.graph.model import Call, OpView, Tensor, count_slots, fill
 
 
@@ -54,9 +57,31 @@ class OpCall:
     @classmethod
     def of(cls, op: OpView, unused: frozenset[int] = frozenset()) -> OpCall:
         """The call of a recorded op. ``unused`` are the outputs that nobody reads."""
-        call, inputs, outputs = op.call, op.inputs, op.outputs
+        return cls._of(op.call, op.inputs, op.outputs, unused)
+
+    @classmethod
+    def of_each(cls, op: OpView, unused: frozenset[int] = frozenset()) -> list[OpCall]:
+        """The calls that do to each tensor of nested operands, as a batch of one, what a recorded op does to all; none
+        if no operand is nested."""
+        told = next((value for name, value in op.call.arguments if name == NESTED), None)
+        if not isinstance(told, tuple):
+            return []
+        tensors, sizes = (*op.inputs, *op.outputs), cast("tuple[tuple[tuple[int, ...], ...], ...]", told)
+        calls = []
+        for place in range(max(map(len, sizes))):
+            each = [
+                msgspec.structs.replace(tensor, shape=shape, strides=contiguous(shape))
+                if len(nested) > place and (shape := (1, *nested[place]))
+                else tensor
+                for tensor, nested in zip(tensors, sizes, strict=True)
+            ]
+            calls.append(cls._of(op.call, each[: len(op.inputs)], each[len(op.inputs) :], unused))
+        return calls
+
+    @classmethod
+    def _of(cls, call: Call, inputs: Sequence[Tensor], outputs: Sequence[Tensor], unused: frozenset[int]) -> OpCall:
         tensors = iter(inputs)
-        arguments = {name: fill(value, tensors) for name, value in call.arguments if not name.endswith(STORED)}
+        arguments = {name: fill(value, tensors) for name, value in call.arguments if not name.endswith(RECORDED)}
         made = cls(
             qualified(call.op),
             arguments,

@@ -18,7 +18,7 @@ import torch
 from msgspec.structs import replace
 
 from tensortide.dtypes import unpacked
-from tensortide.graph.calls import STORED
+from tensortide.graph.calls import NESTED, STORED
 from tensortide.graph.communication import PROCESS_GROUP
 from tensortide.graph.model import OUTSIDE, TENSOR, Call, Const, Graph, Op, Phase, Role, Storage, Value, count_slots
 from tensortide.graph.model import Tensor as GraphTensor
@@ -107,6 +107,8 @@ class Recorder(Mode):
         self._watches: dict[int, _Watch] = {}
         self._stored: dict[int, tuple[int, int]] = {}
         """Elements and bytes that the latest sparse tensor of each id stores."""
+        self._nested: dict[int, tuple[tuple[int, ...], ...]] = {}
+        """Shapes of the tensors nested in that of an id."""
         self._grown: dict[int, tuple[int, int]] = {}
         """For each storage that the program resized before any op used it: the op before which it did, and where."""
         self._streams: dict[object, int] = {current_stream(): 0}
@@ -178,6 +180,8 @@ class Recorder(Mode):
         self._now = None
         if self._stored:
             named = (*named, *self._sparse(schema.named(values, named), inputs, outputs))
+        if not self._nested.keys().isdisjoint(inputs + outputs):
+            named = (*named, (NESTED, tuple([self._nested.get(each, ()) for each in inputs + outputs])))
         key = (func, values, named, returns, tuple(kinds))
         call = self._call_ids.get(key)
         if call is None:
@@ -260,13 +264,23 @@ class Recorder(Mode):
             return OUTSIDE
         return self._tensor_ids.get((storage, value.dtype, *_layout(value)), OUTSIDE)
 
-    def _view(self, storage: int, value: torch.Tensor, shape: torch.Size, strides: tuple[int, ...], offset: Any) -> int:
-        identity = (storage, value.dtype, shape, strides, offset)
+    def _view(
+        self,
+        storage: int,
+        value: torch.Tensor,
+        shape: torch.Size,
+        strides: tuple[int, ...],
+        offset: Any,
+        nested: tuple[tuple[int, ...], ...] = (),
+    ) -> int:
+        identity = (storage, value.dtype, shape, strides, offset, nested)
         known = self._tensor_ids.get(identity)
         if known is None:
             known = self._tensor_ids[identity] = len(self.tensors)
             dtype = unpacked(str(value.dtype)[6:])  # PyTorch's integers of less than a byte take one
             self.tensors.append(GraphTensor(storage, dtype, tuple(shape), strides, int(offset)))
+            if nested:
+                self._nested[known] = nested
         return known
 
     # -- storages -------------------------------------------------------------------------------
@@ -347,9 +361,11 @@ class Recorder(Mode):
         return Graph(tuple(self.ops), tuple(self.calls), tuple(self.tensors), tuple(given), **tables)
 
 
-def _layout(value: torch.Tensor) -> tuple[torch.Size, tuple[int, ...], Any]:
-    """Shape, strides and offset."""
+def _layout(value: torch.Tensor) -> tuple[torch.Size, tuple[int, ...], Any, tuple[tuple[int, ...], ...]]:
+    """Shape, strides and offset, and the shapes of the tensors nested in ``value``, which lie one after the other."""
     try:
-        return value.shape, value.stride(), value.storage_offset()
-    except RuntimeError:  # a nested tensor: its elements, one after the other
-        return torch.Size([value.numel()]), (1,), 0
+        return value.shape, value.stride(), value.storage_offset(), ()
+    except RuntimeError:
+        with disable_current_modes():
+            nested = tuple(map(tuple, value._nested_tensor_size().tolist()))
+        return torch.Size([value.numel()]), (1,), 0, nested

@@ -77,6 +77,7 @@ aten.rows({
     ),
     " ".join(f"{name}_backward" for name in PADDINGS.split()): folded("fill", bytes=reads("grad_output")),
     "_local_scalar_dense item is_nonzero": move("One element given to the program."),
+    "_nested_tensor_from_mask_left_aligned": move("A check of a mask.", bytes=reads("mask")),
     "_assert_async _functional_assert_async": move("A check of one flag on the device.", bytes=reads("self")),
 })  # fmt: skip
 
