@@ -57,14 +57,14 @@ def size(tensors: Iterable[Tensor]) -> int:
     return sum({region(tensor): tensor.region_bytes for tensor in tensors}.values())
 
 
-def interface(op: OpCall) -> Bytes:
-    """Every input is read once and every output written, as the op's schema says; of a sparse one the indices and
-    values that it stores."""
+def interface(op: OpCall, unread: frozenset[str] = frozenset()) -> Bytes:
+    """Every input but those ``unread`` is read once and every output written, as the op's schema says; of a sparse one
+    the indices and values that it stores."""
     if not op.sparse:
-        return Bytes(size(_read(op)), written(op))
+        return Bytes(size(_read(op, unread)), written(op))
     sparse = {tensor for name in op.sparse for tensor in op.tensors(name)}
-    stored = sum(found.nbytes for name, found in op.sparse.items() if name)
-    dense = [tensor for tensor in _read(op) if tensor not in sparse]
+    stored = sum(found.nbytes for name, found in op.sparse.items() if name and name not in unread)
+    dense = [tensor for tensor in _read(op, unread) if tensor not in sparse]
     return Bytes((_entries(op, dense) if op.base in AT_ENTRIES else size(dense)) + stored, written(op))
 
 
@@ -74,10 +74,23 @@ def _entries(op: OpCall, dense: Iterable[Tensor]) -> int:
     return sum(min(elements, tensor.numel) * tensor.itemsize for tensor in dense)
 
 
-def _read(op: OpCall) -> Iterable[Tensor]:
-    if not op.mutated:
+def sum_with(*factors: str) -> BytesRule:
+    """A term and a product of ``factors``: as BLAS has it, neither is read where its own factor, ``beta`` or ``alpha``,
+    is 0."""
+
+    def moved(op: OpCall) -> Bytes:
+        unread = ["self"] * (op.arg("beta", 1) == 0) + list(factors) * (op.arg("alpha", 1) == 0)
+        return interface(op, frozenset(unread))
+
+    return moved
+
+
+def _read(op: OpCall, unread: frozenset[str]) -> Iterable[Tensor]:
+    if not (op.mutated or unread):
         return op.inputs
-    unread = op.overwritten | {"self"} if op.base in OVERWRITING.split() else op.overwritten
+    unread |= op.overwritten
+    if op.base in OVERWRITING.split():
+        unread |= {"self"}
     return [tensor for name, value in op.arguments.items() if name not in unread for tensor in tensors_in(value)]
 
 

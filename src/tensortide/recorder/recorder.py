@@ -367,5 +367,5 @@ def _layout(value: torch.Tensor) -> tuple[torch.Size, tuple[int, ...], Any, tupl
         return value.shape, value.stride(), value.storage_offset(), ()
     except RuntimeError:
         with disable_current_modes():
-            nested = tuple(map(tuple, value._nested_tensor_size().tolist()))
+            nested = tuple(map(tuple, value._nested_tensor_size().tolist())) if value.is_nested else ()
         return torch.Size([value.numel()]), (1,), 0, nested

@@ -119,7 +119,7 @@ def _limit(value: int | None) -> int | None:
     "torch_attn::_varlen_attn",
     "torch_attn::_varlen_attn_out",
     formula=FORWARD,
-    meaning="Attention by flash-attn or PyTorch's form of it, on operands (B, S, H, D) or packed (T, H, D).",
+    meaning="Attention by flash-attn or PyTorch, on operands (B, S, H, D) or packed (T, H, D).",
 )
 def fused_forward(op: OpCall) -> Cost:
     """Attention by cuDNN."""
@@ -155,7 +155,7 @@ def _read_backward(op: OpCall) -> Bytes:
     "flash_attn::_flash_attn_varlen_backward",
     "torch_attn::_varlen_attn_backward",
     formula=BACKWARD,
-    meaning="Gradients of attention by flash-attn or PyTorch's form of it, on operands (B, S, H, D) or packed (T, H, D).",
+    meaning="Gradients of attention by flash-attn or PyTorch, on operands (B, S, H, D) or packed (T, H, D).",
     bytes=_read_backward,
 )
 def fused_backward(op: OpCall) -> Cost:
