@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 FAST = [
-    "",
     "adam_intermediates",
     "adapters",
     "cache_grown_by_cat",
