@@ -15,7 +15,8 @@ from tensortide.shown import Show
 class ModelSizes(msgspec.Struct, frozen=True):
     """Elements and bytes of parameters, buffers and optimizer state; bytes of the step's inputs and outputs.
 
-    Tied weights count once. ``trainable`` parameters are those that take gradients.
+    Tied weights count once. ``trainable`` parameters are those that take gradients. The cache is what an inference
+    step leaves to the next: keys, values, states.
     """
 
     parameters: Annotated[int, Show("Parameters", "amount")] = 0
@@ -28,6 +29,7 @@ class ModelSizes(msgspec.Struct, frozen=True):
     gradient_bytes: int = 0
     input_bytes: int = 0
     output_bytes: int = 0
+    cache_bytes: Annotated[int, Show("Cache")] = 0
 
     @property
     def io_bytes(self) -> int:
@@ -59,6 +61,7 @@ def model_sizes(graph: Graph) -> ModelSizes:
         _bytes(named[Role.GRADIENT].values()),
         size(inputs) + sum(graph.storages[storage].nbytes for storage in sorted(unnamed)),
         size(named[Role.OUTPUT].values()),
+        _bytes({entry.name: graph.tensors[entry.tensor] for entry in graph.named if entry.role is Role.CACHE}.values()),
     )
 
 
