@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Annotated
 
 import msgspec
 
 from tensortide.cost.access import size
+from tensortide.cost.evaluate import rule_for
+from tensortide.cost.opcall import qualified
+from tensortide.cost.registry import Rule
 from tensortide.graph.model import Graph, Role, Tensor
 from tensortide.shown import Show
 
@@ -43,6 +47,7 @@ def model_sizes(graph: Graph) -> ModelSizes:
     for entry in graph.named:
         named[entry.role][entry.tensor] = graph.tensors[entry.tensor]
     parameters = named[Role.PARAMETER]
+    bits = _packed(graph)
     trained = {entry.tensor for entry in graph.named if entry.role is Role.PARAMETER and entry.trainable}
     trainable = [tensor for index, tensor in parameters.items() if index in trained]
     buffers = [tensor for index, tensor in named[Role.BUFFER].items() if index not in parameters]
@@ -51,8 +56,8 @@ def model_sizes(graph: Graph) -> ModelSizes:
     inputs = [tensor for tensor in named[Role.INPUT].values() if tensor.storage in fed]
     unnamed = fed - {tensor.storage for tensor in inputs}
     return ModelSizes(
-        _elements(parameters.values()),
-        _elements(trainable),
+        _elements(parameters.values(), bits),
+        _elements(trainable, bits),
         _bytes(parameters.values()),
         _bytes(trainable),
         _elements(buffers),
@@ -65,8 +70,28 @@ def model_sizes(graph: Graph) -> ModelSizes:
     )
 
 
-def _elements(tensors: Iterable[Tensor]) -> int:
-    return sum(tensor.numel for tensor in tensors)
+def _packed(graph: Graph) -> dict[int, int]:
+    """The bits of an element in storages that an op reads as packed weights, by its rule."""
+    found: dict[int, int] = {}
+    packing = {i: rule.packs.split() for i, call in enumerate(graph.calls) if (rule := _rule(call.op)) and rule.packs}
+    for view in (op for op in graph if op.op.call in packing):
+        name, bits = packing[view.op.call]
+        given = view.arguments
+        weight, size = given.get(name), given.get(bits, bits)
+        if isinstance(weight, Tensor) and isinstance(size, int | str):
+            found[weight.storage] = int(size)
+    return found
+
+
+def _rule(op: str) -> Rule | None:
+    return rule_for(qualified(op))
+
+
+def _elements(tensors: Iterable[Tensor], bits: Mapping[int, int] = MappingProxyType({})) -> int:
+    """Sum up elements, of a storage with ``bits`` for each those that are packed in its bytes."""
+    return sum(
+        8 * tensor.nbytes // bits[tensor.storage] if tensor.storage in bits else tensor.numel for tensor in tensors
+    )
 
 
 def _bytes(tensors: Iterable[Tensor]) -> int:
