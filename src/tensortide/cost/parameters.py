@@ -12,6 +12,7 @@ from tensortide.cost.access import size
 from tensortide.cost.evaluate import rule_for
 from tensortide.cost.opcall import qualified
 from tensortide.cost.registry import Rule
+from tensortide.graph.calls import LAYER
 from tensortide.graph.model import Graph, Role, Tensor
 from tensortide.shown import Show
 
@@ -20,7 +21,8 @@ class ModelSizes(msgspec.Struct, frozen=True):
     """Elements and bytes of parameters, buffers and optimizer state; bytes of the step's inputs and outputs.
 
     Tied weights count once. ``trainable`` parameters are those that take gradients. The cache is what an inference
-    step leaves to the next: keys, values, states.
+    step leaves to the next: keys, values, states. With ``unknown_layers``, whose weights nobody tells, numbers of
+    parameters and buffers are lower bounds.
     """
 
     parameters: Annotated[int, Show("Parameters", "amount")] = 0
@@ -34,6 +36,12 @@ class ModelSizes(msgspec.Struct, frozen=True):
     input_bytes: int = 0
     output_bytes: int = 0
     cache_bytes: Annotated[int, Show("Cache")] = 0
+    unknown_layers: int = 0
+
+    @property
+    def sign(self) -> str:
+        """The mark before numbers of parameters: ``>= `` where layers are unknown."""
+        return ">= " if self.unknown_layers else ""
 
     @property
     def io_bytes(self) -> int:
@@ -67,6 +75,7 @@ def model_sizes(graph: Graph) -> ModelSizes:
         size(inputs) + sum(graph.storages[storage].nbytes for storage in sorted(unnamed)),
         size(named[Role.OUTPUT].values()),
         _bytes({entry.name: graph.tensors[entry.tensor] for entry in graph.named if entry.role is Role.CACHE}.values()),
+        sum(LAYER in graph.calls[op.call].tags for op in graph.ops),
     )
 
 

@@ -17,6 +17,8 @@ before it stores; of the sparse results where there is none."""
 NESTED = ".nested"
 """Name of an argument that the op does not take: for each tensor of a call, inputs before outputs, the shapes of the
 tensors nested in it; none for one of strides."""
+LAYER = "layer"
+"""Tag of a call of a layer whose weights are not known."""
 RECORDED = (STORED, NESTED)
 
 

@@ -70,7 +70,7 @@ def _facts(step: Step) -> Iterator[Fact]:
     if sizes.parameters != sizes.trainable:
         remark += f", {format_count(sizes.trainable)} trainable"
     named = step.names_parameters
-    unknown: dict[str, Any] = {} if named else {"value": None}
+    unknown: dict[str, Any] = {"before": sizes.sign} if named else {"value": None}
     yield fact(sizes, "parameters", remark if named else "unknown: the file does not tell them", **unknown)
     yield fact(sizes, "trainable as trainable_parameters", **unknown)
     if sizes.cache_bytes:
