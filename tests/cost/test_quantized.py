@@ -8,6 +8,7 @@ import torch
 from tensortide.cost import count
 from tensortide.cost.evaluate import evaluate
 from tensortide.graph import TENSOR, Call
+from tensortide.graph.model import Value
 from tests.cost.probe import cost_of, cost_of_call, graph_of, recorded, single, tensor
 
 X, WEIGHT, OUT = tensor(2, 4, 9), tensor(6, 2, 3), tensor(2, 6, 7)
@@ -49,7 +50,10 @@ def test_half_of_a_linear_layer_with_structured_sparsity_is_active(options: dict
 
 @pytest.mark.parametrize("stored", [1, 3, 16])
 def test_a_sampled_product_costs_what_the_matrix_stores(stored: int) -> None:
-    given = (*((n, TENSOR) for n in ("self", "mat1", "mat2")), ("self.stored", (stored, stored * 20)))
+    given: tuple[tuple[str, Value], ...] = (
+        *((n, TENSOR) for n in ("self", "mat1", "mat2")),
+        ("self.stored", (stored, stored * 20)),
+    )
     call = Call("aten.sparse_sampled_addmm.default", given, 3)
     cost = evaluate(graph_of((call, [tensor(4, 4), tensor(4, 6), tensor(6, 4)], [tensor(4, 4)]))[0]).cost
     assert cost is not None

@@ -35,8 +35,7 @@ def growing_list() -> Any:
         for layer, pair in enumerate(cache):
             key, value = (torch.cat([old, entries(1) + 1], 2) for old in pair)
             cache[layer] = key, value
-            result = attend(key, value)
-        return result
+        return [attend(*pair) for pair in cache]
 
     return step
 

@@ -93,7 +93,7 @@ class OpCall:
         )
         for name, value in call.arguments:
             if name.endswith(STORED) and isinstance(value, tuple):
-                made.sparse[name.removesuffix(STORED)] = Stored(*value)
+                made.sparse[name.removesuffix(STORED)] = Stored(*cast("tuple[int, int]", value))
         return made
 
     def __repr__(self) -> str:

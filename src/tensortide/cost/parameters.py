@@ -10,6 +10,7 @@ import msgspec
 
 from tensortide.cost.access import size
 from tensortide.cost.evaluate import rule_for
+from tensortide.cost.experts import idle_shares
 from tensortide.cost.opcall import qualified
 from tensortide.cost.registry import Rule
 from tensortide.graph.calls import LAYER
@@ -22,7 +23,8 @@ class ModelSizes(msgspec.Struct, frozen=True):
 
     Tied weights count once. ``trainable`` parameters are those that take gradients. The cache is what an inference
     step leaves to the next: keys, values, states. With ``unknown_layers``, whose weights nobody tells, numbers of
-    parameters and buffers are lower bounds.
+    parameters and buffers are lower bounds. A token does not use ``idle_parameters``, those of experts that its router
+    does not choose.
     """
 
     parameters: Annotated[int, Show("Parameters", "amount")] = 0
@@ -37,6 +39,12 @@ class ModelSizes(msgspec.Struct, frozen=True):
     output_bytes: int = 0
     cache_bytes: Annotated[int, Show("Cache")] = 0
     unknown_layers: int = 0
+    idle_parameters: int = 0
+
+    @property
+    def active_parameters(self) -> int:
+        """Parameters that a token uses."""
+        return self.parameters - self.idle_parameters
 
     @property
     def sign(self) -> str:
@@ -76,6 +84,7 @@ def model_sizes(graph: Graph) -> ModelSizes:
         size(named[Role.OUTPUT].values()),
         _bytes({entry.name: graph.tensors[entry.tensor] for entry in graph.named if entry.role is Role.CACHE}.values()),
         sum(LAYER in graph.calls[op.call].tags for op in graph.ops),
+        sum(_elements([graph.tensors[one]], bits) * idle // of for one, (idle, of) in idle_shares(graph).items()),
     )
 
 

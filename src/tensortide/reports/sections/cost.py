@@ -69,6 +69,8 @@ def _facts(step: Step) -> Iterator[Fact]:
     remark = format_bytes(sizes.parameter_bytes)
     if sizes.parameters != sizes.trainable:
         remark += f", {format_count(sizes.trainable)} trainable"
+    if sizes.idle_parameters:
+        remark += f", {format_count(sizes.active_parameters)} active for each token"
     named = step.names_parameters
     unknown: dict[str, Any] = {"before": sizes.sign} if named else {"value": None}
     yield fact(sizes, "parameters", remark if named else "unknown: the file does not tell them", **unknown)
