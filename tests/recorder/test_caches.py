@@ -170,6 +170,12 @@ def in_place() -> Any:
     return lambda: x.relu_().sum(3)
 
 
+def counted() -> Any:
+    """Statistics of codes, as of a table that is learnt by counting."""
+    table, codes = torch.zeros(8, 4), torch.tensor([1, 3])
+    return lambda: table.index_add_(0, codes, torch.ones(2, 4)).sum()
+
+
 def joined() -> Any:
     x = torch.ones(2, 3, 8, 8)
     return lambda: torch.cat([x, x * 2])
@@ -186,7 +192,7 @@ def trained() -> Any:
     return step
 
 
-@pytest.mark.parametrize("workload", [batch_in_place, normalized, in_place, joined, trained])
+@pytest.mark.parametrize("workload", [batch_in_place, normalized, in_place, counted, joined, trained])
 def test_other_state_is_no_cache(workload: Any) -> None:
     graph = capture(workload)
     assert not cached(graph)
