@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tensortide.cost import count
+from tensortide.cost import Cost, count
 from tests.cost.probe import cost_of, cost_of_call, counted, recorded, tensor
 
 small = st.integers(1, 5)
@@ -215,6 +215,36 @@ def test_sparse_operand_counts_what_it_stores() -> None:
     assert cost_of(lambda: sparse @ dense).macs == 3 * 5
     assert cost_of(lambda: matrix @ dense).macs == 8 * 8 * 5
     assert cost_of(lambda: sparse @ dense).read_bytes == 3 * (8 + 8 + 4) + 8 * 5 * 4  # two indices and a value of each
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+@pytest.mark.parametrize(
+    ("layout", "stored", "nbytes"),  # of five elements in five rows: blocks of 2 x 2 hold four each
+    [("coo", 5, 5 * 20), ("csr", 5, 9 * 8 + 5 * 12), ("csc", 5, 7 * 8 + 5 * 12), ("bsr", 20, 5 * 8 + 5 * 8 + 80)],
+)
+@pytest.mark.parametrize("columns", [None, 4])
+def test_every_layout_counts_what_it_stores(layout: str, stored: int, nbytes: int, columns: int | None) -> None:
+    matrix = torch.zeros(8, 6)
+    for row, column in ((0, 1), (1, 3), (3, 0), (4, 5), (6, 2)):
+        matrix[row, column] = 1
+    sparse = matrix.to_sparse_bsr((2, 2)) if layout == "bsr" else getattr(matrix, f"to_sparse_{layout}")()
+    dense = torch.randn(6) if columns is None else torch.randn(6, columns)
+    cost = cost_of(lambda: sparse @ dense)
+    assert cost.macs == stored * (columns or 1)
+    assert cost.read_bytes == nbytes + dense.nbytes
+
+
+def test_elementwise_work_on_a_sparse_matrix_is_on_what_it_stores() -> None:
+    matrix, weights = torch.eye(8).to_sparse(), torch.randn(8, 8)
+    assert cost_of(lambda: matrix * 2).elementwise_flops == 8
+    cost = cost_of(lambda: weights.add_(matrix))
+    assert (cost.elementwise_flops, cost.read_bytes, cost.written_bytes) == (8, 8 * (20 + 4), 8 * 4)
+
+
+def test_other_rules_are_not_for_sparse_operands() -> None:
+    matrix = torch.eye(8).to_sparse()
+    total = count(recorded(lambda: matrix @ matrix), resolver=lambda op: (Cost(macs=512), "framework")).total
+    assert (total.unknown_ops, total.macs) == (1, 0)
 
 
 def test_factorizations_are_leading_terms() -> None:

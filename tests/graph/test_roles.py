@@ -35,7 +35,7 @@ def test_every_row_is_complete() -> None:
 
 def test_long_lived_memory_is_stacked_below_what_comes_and_goes() -> None:
     assert [role.value for role in stacked()] == [
-        *("parameter", "buffer", "optimizer_state", "input", "library"),
+        *("parameter", "buffer", "optimizer_state", "input", "cache", "library"),
         *("gradient", "output", "activation", "temporary"),
     ]
     assert not any(role.row.renewed for role in Role if role.row.given)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import NamedTuple, TypeAlias
 
-from tensortide.cost.opcall import OpCall, entry_bytes, tensors_in
+from tensortide.cost.opcall import OpCall, tensors_in
 from tensortide.graph.model import Tensor
 
 OVERWRITING = (
@@ -17,6 +17,10 @@ OVERWRITING = (
     "_foreach_copy_ _foreach_zero_ resize_ eye_ _fill_mem_eff_dropout_mask_"
 )
 """In-place ops whose result does not depend on what they overwrite."""
+
+
+AT_ENTRIES = frozenset(["add_", "sub_", "mul", "div", "sparse_mask"])
+"""Ops that touch a dense operand only where their sparse one has its entries."""
 
 
 class Bytes(NamedTuple):
@@ -53,20 +57,40 @@ def size(tensors: Iterable[Tensor]) -> int:
     return sum({region(tensor): tensor.region_bytes for tensor in tensors}.values())
 
 
-def interface(op: OpCall) -> Bytes:
-    """Every input is read once and every output written, as the op's schema says; of a sparse one the indices and
-    values that it stores."""
+def interface(op: OpCall, unread: frozenset[str] = frozenset()) -> Bytes:
+    """Every input but those ``unread`` is read once and every output written, as the op's schema says; of a sparse one
+    the indices and values that it stores."""
     if not op.sparse:
-        return Bytes(size(_read(op)), written(op))
-    sparse = {tensor: stored for name, stored in op.sparse.items() for tensor in op.tensors(name)}
-    dense = size(tensor for tensor in _read(op) if tensor not in sparse)
-    return Bytes(dense + sum(entry_bytes(tensor) * (stored or 0) for tensor, stored in sparse.items()), written(op))
+        return Bytes(size(_read(op, unread)), written(op))
+    sparse = {tensor for name in op.sparse for tensor in op.tensors(name)}
+    stored = sum(found.nbytes for name, found in op.sparse.items() if name and name not in unread)
+    dense = [tensor for tensor in _read(op, unread) if tensor not in sparse]
+    return Bytes((_entries(op, dense) if op.base in AT_ENTRIES else size(dense)) + stored, written(op))
 
 
-def _read(op: OpCall) -> Iterable[Tensor]:
-    if not op.mutated:
+def _entries(op: OpCall, dense: Iterable[Tensor]) -> int:
+    """Bytes of the elements of ``dense`` tensors where the sparse operand has its entries."""
+    elements = max(found.elements for found in op.sparse.values())
+    return sum(min(elements, tensor.numel) * tensor.itemsize for tensor in dense)
+
+
+def sum_with(*factors: str) -> BytesRule:
+    """A term and a product of ``factors``: as BLAS has it, neither is read where its own factor, ``beta`` or ``alpha``,
+    is 0."""
+
+    def moved(op: OpCall) -> Bytes:
+        unread = ["self"] * (op.arg("beta", 1) == 0) + list(factors) * (op.arg("alpha", 1) == 0)
+        return interface(op, frozenset(unread))
+
+    return moved
+
+
+def _read(op: OpCall, unread: frozenset[str]) -> Iterable[Tensor]:
+    if not (op.mutated or unread):
         return op.inputs
-    unread = op.overwritten | {"self"} if op.base in OVERWRITING.split() else op.overwritten
+    unread |= op.overwritten
+    if op.base in OVERWRITING.split():
+        unread |= {"self"}
     return [tensor for name, value in op.arguments.items() if name not in unread for tensor in tensors_in(value)]
 
 
@@ -74,6 +98,10 @@ def written(op: OpCall) -> int:
     """Bytes of what the op mutates and of outputs in memory of their own."""
     inputs = {tensor.storage for tensor in op.inputs}
     fresh = [tensor for tensor in op.outputs if tensor.storage not in inputs]
+    if "" in op.sparse:
+        return op.sparse[""].nbytes if fresh else 0
+    if op.sparse and op.base in AT_ENTRIES:
+        return _entries(op, [*op.mutated, *fresh])
     return size([*op.mutated, *fresh])
 
 

@@ -227,15 +227,8 @@ def _interned(graph: Graph, specs: dict[Hashable, int]) -> tuple[list[int], list
     """For every tensor: the number of its shape and dtype in ``specs``, its storage, the number of its region."""
     regions: dict[Hashable, int] = {}
     tensors = graph.tensors
-    nbytes = [storage.nbytes for storage in graph.storages]
     return (
-        [
-            # without strides a tensor may be sparse, and then its storage tells how many elements it has
-            specs.setdefault(
-                (t.dtype, _exact(t.shape), t.strides, None if any(t.strides) else nbytes[t.storage]), len(specs)
-            )
-            for t in tensors
-        ],
+        [specs.setdefault((t.dtype, _exact(t.shape), t.strides), len(specs)) for t in tensors],
         [t.storage for t in tensors],
         [regions.setdefault(region(t), len(regions)) for t in tensors],
     )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -43,20 +43,22 @@ def evaluate(op: OpView, unused: frozenset[int] = frozenset(), resolver: Resolve
     call = OpCall.of(op, unused)
     if "guessed" in op.call.tags:
         return OpCost(None, "unknown", sum(interface(call)), "the shape of its result is a guess")
-    rule = rule_for(call.name)
+    rule, nested = rule_for(call.name), OpCall.of_each(op, unused)
     note = ""
     if rule is not None:
         try:
-            cost = apply(rule, call)
+            cost = _over_nested(rule, call, nested) if nested else apply(rule, call)
         except _RULE_FAILURES as error:
             cost, note = None, f"its rule failed: {type(error).__name__}: {error}"
-        if cost is not None:
+        if cost is not None and not (call.sparse and (cost.flops or cost.int_ops) and not call.knows_sparse):
             return OpCost(cost, "view" if rule.is_free else "rule", cost.bytes)
     elif op.is_view or ("view" in op.call.tags and not op.call.mutated):
         return OpCost(FREE, "view")
-    elif "pointwise" in op.call.tags and call.outputs:
-        cost = _moving(elements(call, call.out.numel, Weights(1, 0, 0, 2)), interface(call))
+    elif "pointwise" in op.call.tags and call.outputs and (stored := call.stored("out")) is not None:
+        cost = _moving(elements(call, stored, Weights(1, 0, 0, 2)), interface(call))
         return OpCost(msgspec.structs.replace(cost, exact=False, reason=DEFAULT_RULE), "default", cost.bytes)
+    if call.sparse or nested:  # formulas of others are for dense tensors
+        return OpCost(None, "unknown", sum(interface(call)), note or "its rule is for dense tensors")
     found = resolver(op) if resolver is not None else None
     if found is not None:
         cost = found[0] if found[0].bytes else _moving(found[0], interface(call))
@@ -75,6 +77,16 @@ def apply(rule: Rule, call: OpCall) -> Cost | None:
 
 def _moving(cost: Cost, moved: Bytes) -> Cost:
     return msgspec.structs.replace(cost, read_bytes=moved.read, written_bytes=moved.written)
+
+
+def _over_nested(rule: Rule, call: OpCall, each: Sequence[OpCall]) -> Cost | None:
+    """The sum of ``rule`` over the tensors that are nested in operands, whose bytes lie one after the other."""
+    costs = [rule.work(one) for one in each]
+    known = [cost for cost in costs if cost is not None]
+    if len(known) < len(costs):
+        return None
+    moved = Bytes(0, 0) if rule.is_free else rule.bytes(call)
+    return _moving(summed(known), moved)
 
 
 # -- lists ------------------------------------------------------------------------------------------

@@ -150,15 +150,19 @@ def rows_work(op: OpCall, flops: int, transcendentals: int = 0, comparisons: int
 Weigh: TypeAlias = Callable[[OpCall], Weights]
 
 
-def per_element(weigh: Weigh, of: str = "out", kind: Kind | None = None, bound: str = "") -> Callable[[OpCall], Cost]:
-    """Charge what ``weigh`` says for every element of the operand ``of``.
+def per_element(
+    weigh: Weigh, of: str = "out", kind: Kind | None = None, bound: str = ""
+) -> Callable[[OpCall], Cost | None]:
+    """Charge what ``weigh`` says for every element of the operand ``of``, of a sparse one for those that it stores.
 
     ``kind`` is that of the numbers where the op's tensors do not say it. ``bound`` is why the cost is no exact one.
     """
 
     @functools.wraps(weigh)
-    def work(op: OpCall) -> Cost:
-        count = op.operand(of).numel
+    def work(op: OpCall) -> Cost | None:
+        count = op.stored(of)
+        if count is None:
+            return None
         op.let(E=count)
         cost = elements(op, count, weigh(op), kind)
         return msgspec.structs.replace(cost, exact=False, reason=bound) if bound else cost

@@ -5,9 +5,13 @@ from __future__ import annotations
 import functools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple, cast
+
+import msgspec
 
 from tensortide.errors import TensortideError
+from tensortide.graph.calls import NESTED, RECORDED, STORED
+from tensortide.graph.handles import contiguous
 from tensortide.graph.model import Call, OpView, Tensor, count_slots, fill
 
 
@@ -18,14 +22,21 @@ def qualified(name: str) -> str:
     return f"{namespace}::{rest.removesuffix('.default')}"
 
 
+class Stored(NamedTuple):
+    """Elements that sparse tensors store, and the bytes of these and of their indices."""
+
+    elements: int
+    nbytes: int
+
+
 @dataclass(slots=True, eq=False, repr=False)
 class OpCall:
     """One call of an op. ``name`` is ``namespace::op`` or ``namespace::op.overload``.
 
     A rule reads arguments with ``arg`` (with the default that the op's schema has), ``tensor`` and ``shape``, and
     shows the symbols of its formula with ``let``. ``mutated`` are the input tensors that the op writes,
-    ``overwritten`` the names of the arguments that it writes without reading them (``out=``), ``sparse`` the stored
-    elements of sparse arguments (None: not known).
+    ``overwritten`` the names of the arguments that it writes without reading them (``out=``), ``sparse`` what sparse
+    arguments store, and results under the empty name. A rule that asks for none of it is no rule for sparse tensors.
     """
 
     name: str
@@ -35,7 +46,8 @@ class OpCall:
     mutated: Sequence[Tensor] = ()
     overwritten: frozenset[str] = frozenset()
     unused: frozenset[int] = frozenset()
-    sparse: dict[str, int | None] = field(default_factory=dict)
+    sparse: dict[str, Stored] = field(default_factory=dict)
+    knows_sparse: bool = False
     symbols: dict[str, int | str] = field(default_factory=dict)
     inputs: tuple[Tensor, ...] = field(init=False)
 
@@ -45,9 +57,31 @@ class OpCall:
     @classmethod
     def of(cls, op: OpView, unused: frozenset[int] = frozenset()) -> OpCall:
         """The call of a recorded op. ``unused`` are the outputs that nobody reads."""
-        call, inputs, outputs = op.call, op.inputs, op.outputs
+        return cls._of(op.call, op.inputs, op.outputs, unused)
+
+    @classmethod
+    def of_each(cls, op: OpView, unused: frozenset[int] = frozenset()) -> list[OpCall]:
+        """The calls that do to each tensor of nested operands, as a batch of one, what a recorded op does to all; none
+        if no operand is nested."""
+        told = next((value for name, value in op.call.arguments if name == NESTED), None)
+        if not isinstance(told, tuple):
+            return []
+        tensors, sizes = (*op.inputs, *op.outputs), cast("tuple[tuple[tuple[int, ...], ...], ...]", told)
+        calls = []
+        for place in range(max(map(len, sizes))):
+            each = [
+                msgspec.structs.replace(tensor, shape=shape, strides=contiguous(shape))
+                if len(nested) > place and (shape := (1, *nested[place]))
+                else tensor
+                for tensor, nested in zip(tensors, sizes, strict=True)
+            ]
+            calls.append(cls._of(op.call, each[: len(op.inputs)], each[len(op.inputs) :], unused))
+        return calls
+
+    @classmethod
+    def _of(cls, call: Call, inputs: Sequence[Tensor], outputs: Sequence[Tensor], unused: frozenset[int]) -> OpCall:
         tensors = iter(inputs)
-        arguments = {name: fill(value, tensors) for name, value in call.arguments}
+        arguments = {name: fill(value, tensors) for name, value in call.arguments if not name.endswith(RECORDED)}
         made = cls(
             qualified(call.op),
             arguments,
@@ -57,9 +91,9 @@ class OpCall:
             overwritten=_out_arguments(call) if call.mutated else frozenset(),
             unused=unused,
         )
-        for name, value in arguments.items():
-            if isinstance(value, Tensor) and looks_sparse(value, nbytes := op.graph.storages[value.storage].nbytes):
-                made.sparse[name] = nbytes // entry_bytes(value) if nbytes else None
+        for name, value in call.arguments:
+            if name.endswith(STORED) and isinstance(value, tuple):
+                made.sparse[name.removesuffix(STORED)] = Stored(*cast("tuple[int, int]", value))
         return made
 
     def __repr__(self) -> str:
@@ -124,6 +158,19 @@ class OpCall:
         before = sum(1 for _ in tensors_in(self.result[:position]))
         return before not in self.unused
 
+    def stored(self, which: str) -> int | None:
+        """The elements that the operand ``which`` stores, all of a dense one; of a dense result of one sparse operand
+        those that this one adds to. None: that is not known."""
+        self.knows_sparse, operand = True, self.operand(which)
+        if not self.sparse:
+            return operand.numel
+        names = [name for name in self.sparse if self.arguments.get(name) is operand]
+        if not names and operand is self.out:
+            names = [""] if "" in self.sparse else list(self.sparse)
+        if not names:
+            return operand.numel
+        return self.sparse[names[0]].elements if len(names) == 1 else None
+
     def let(self, **symbols: int | str) -> None:
         """Show ``symbols`` of the formula, for explanations."""
         self.symbols.update(symbols)
@@ -148,17 +195,3 @@ def tensors_in(value: object) -> Iterator[Tensor]:
     elif isinstance(value, tuple):
         for item in value:
             yield from tensors_in(item)
-
-
-def looks_sparse(tensor: Tensor, nbytes: int) -> bool:
-    """Return whether a tensor of rank 2 or more is sparse: it has no strides, and its storage holds indices
-    and values (COO) or is not known (compressed)."""
-    if len(tensor.shape) < 2 or any(tensor.strides) or tensor.offset or tensor.numel <= 1:
-        return False
-    entry = entry_bytes(tensor)
-    return nbytes == 0 or (nbytes >= entry and nbytes % entry == 0)
-
-
-def entry_bytes(tensor: Tensor) -> int:
-    """Bytes of one element that a sparse tensor stores: an index of each dimension, and the value."""
-    return 8 * len(tensor.shape) + tensor.itemsize

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Annotated
 
 import msgspec
 
 from tensortide.cost.access import size
+from tensortide.cost.evaluate import rule_for
+from tensortide.cost.experts import idle_shares
+from tensortide.cost.opcall import qualified
+from tensortide.cost.registry import Rule
+from tensortide.graph.calls import LAYER
 from tensortide.graph.model import Graph, Role, Tensor
 from tensortide.shown import Show
 
@@ -15,7 +21,10 @@ from tensortide.shown import Show
 class ModelSizes(msgspec.Struct, frozen=True):
     """Elements and bytes of parameters, buffers and optimizer state; bytes of the step's inputs and outputs.
 
-    Tied weights count once. ``trainable`` parameters are those that take gradients.
+    Tied weights count once. ``trainable`` parameters are those that take gradients. The cache is what an inference
+    step leaves to the next: keys, values, states. With ``unknown_layers``, whose weights nobody tells, numbers of
+    parameters and buffers are lower bounds. A token does not use ``idle_parameters``, those of experts that its router
+    does not choose.
     """
 
     parameters: Annotated[int, Show("Parameters", "amount")] = 0
@@ -28,6 +37,19 @@ class ModelSizes(msgspec.Struct, frozen=True):
     gradient_bytes: int = 0
     input_bytes: int = 0
     output_bytes: int = 0
+    cache_bytes: Annotated[int, Show("Cache")] = 0
+    unknown_layers: int = 0
+    idle_parameters: int = 0
+
+    @property
+    def active_parameters(self) -> int:
+        """Parameters that a token uses."""
+        return self.parameters - self.idle_parameters
+
+    @property
+    def sign(self) -> str:
+        """The mark before numbers of parameters: ``>= `` where layers are unknown."""
+        return ">= " if self.unknown_layers else ""
 
     @property
     def io_bytes(self) -> int:
@@ -41,6 +63,7 @@ def model_sizes(graph: Graph) -> ModelSizes:
     for entry in graph.named:
         named[entry.role][entry.tensor] = graph.tensors[entry.tensor]
     parameters = named[Role.PARAMETER]
+    bits = _packed(graph)
     trained = {entry.tensor for entry in graph.named if entry.role is Role.PARAMETER and entry.trainable}
     trainable = [tensor for index, tensor in parameters.items() if index in trained]
     buffers = [tensor for index, tensor in named[Role.BUFFER].items() if index not in parameters]
@@ -49,8 +72,8 @@ def model_sizes(graph: Graph) -> ModelSizes:
     inputs = [tensor for tensor in named[Role.INPUT].values() if tensor.storage in fed]
     unnamed = fed - {tensor.storage for tensor in inputs}
     return ModelSizes(
-        _elements(parameters.values()),
-        _elements(trainable),
+        _elements(parameters.values(), bits),
+        _elements(trainable, bits),
         _bytes(parameters.values()),
         _bytes(trainable),
         _elements(buffers),
@@ -59,11 +82,34 @@ def model_sizes(graph: Graph) -> ModelSizes:
         _bytes(named[Role.GRADIENT].values()),
         size(inputs) + sum(graph.storages[storage].nbytes for storage in sorted(unnamed)),
         size(named[Role.OUTPUT].values()),
+        _bytes({entry.name: graph.tensors[entry.tensor] for entry in graph.named if entry.role is Role.CACHE}.values()),
+        sum(LAYER in graph.calls[op.call].tags for op in graph.ops),
+        sum(_elements([graph.tensors[one]], bits) * idle // of for one, (idle, of) in idle_shares(graph).items()),
     )
 
 
-def _elements(tensors: Iterable[Tensor]) -> int:
-    return sum(tensor.numel for tensor in tensors)
+def _packed(graph: Graph) -> dict[int, int]:
+    """The bits of an element in storages that an op reads as packed weights, by its rule."""
+    found: dict[int, int] = {}
+    packing = {i: rule.packs.split() for i, call in enumerate(graph.calls) if (rule := _rule(call.op)) and rule.packs}
+    for view in (op for op in graph if op.op.call in packing):
+        name, bits = packing[view.op.call]
+        given = view.arguments
+        weight, size = given.get(name), given.get(bits, bits)
+        if isinstance(weight, Tensor) and isinstance(size, int | str):
+            found[weight.storage] = int(size)
+    return found
+
+
+def _rule(op: str) -> Rule | None:
+    return rule_for(qualified(op))
+
+
+def _elements(tensors: Iterable[Tensor], bits: Mapping[int, int] = MappingProxyType({})) -> int:
+    """Sum up elements, of a storage with ``bits`` for each those that are packed in its bytes."""
+    return sum(
+        8 * tensor.nbytes // bits[tensor.storage] if tensor.storage in bits else tensor.numel for tensor in tensors
+    )
 
 
 def _bytes(tensors: Iterable[Tensor]) -> int:

@@ -36,7 +36,8 @@ class Rule(msgspec.Struct, frozen=True):
     them. ``asks_wanted``: the cost depends on which outputs are read afterwards. ``shape``: how the shape of the result
     follows from those of the operands, which ``broadcast``, or that of the ``first``, of which axes may be ``reduced``;
     empty where more decides. ``dims``: operands of a product and its result, with a letter for each dimension, where a
-    row names all; one that the result lacks is summed, other operands are added to the result. Rooms that ask something
+    row names all; one that the result lacks is summed, other operands are added to the result. ``packs``: an argument
+    of weights of less than a byte, and their bits, or the attribute that has them. Rooms that ask something
     else of an op have a table by ``family``. A rule that a family makes has no ``name`` until it is in a row.
     """
 
@@ -50,6 +51,7 @@ class Rule(msgspec.Struct, frozen=True):
     family: str = ""
     shape: str = ""
     dims: tuple[tuple[str, str], ...] = ()
+    packs: str = ""
 
 
 _lock = threading.RLock()
@@ -69,6 +71,7 @@ def rule(
     family: str = "",
     then: str = "",
     shape: str = "",
+    packs: str = "",
 ) -> Callable[[W], W]:
     """Register the decorated function as the cost rule of the ops ``names``.
 
@@ -88,7 +91,7 @@ def rule(
 
     def register(work: W) -> W:
         first_line = (work.__doc__ or "").strip().split("\n")[0].rstrip(".")
-        made = Rule("", formula or first_line, work, bytes, meaning, asks_wanted, is_free, family, shape)
+        made = Rule("", formula or first_line, work, bytes, meaning, asks_wanted, is_free, family, shape, packs=packs)
         registered(names, followed(made, then))
         return work
 

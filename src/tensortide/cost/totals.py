@@ -28,6 +28,11 @@ class Total(msgspec.Struct, frozen=True):
     unknown_ops: int = 0
 
     @property
+    def unknown(self) -> bool:
+        """True if the cost of an op is unknown, so that the total is a lower bound."""
+        return self.unknown_ops > 0
+
+    @property
     def macs(self) -> int:
         return self.cost.macs
 

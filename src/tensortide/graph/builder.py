@@ -53,7 +53,7 @@ from tensortide.graph.model import (
 from tensortide.graph.places import Places
 from tensortide.graph.validate import validate
 
-LASTING = (Role.PARAMETER, Role.BUFFER, Role.OPTIMIZER_STATE)
+LASTING = (Role.PARAMETER, Role.BUFFER, Role.OPTIMIZER_STATE, Role.CACHE)
 """Roles of storages that outlive the step, whoever allocates them."""
 _END = 1 << 62
 

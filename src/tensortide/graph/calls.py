@@ -10,6 +10,17 @@ from tensortide.graph.handles import Given, Handle
 from tensortide.graph.model import TENSOR, Const, Value
 from tensortide.graph.signatures import Kind, Signature, signatures_of
 
+STORED = ".stored"
+"""End of the name of an argument that the op does not take: the elements and bytes that the sparse argument of the name
+before it stores; of the sparse results where there is none."""
+
+NESTED = ".nested"
+"""Name of an argument that the op does not take: for each tensor of a call, inputs before outputs, the shapes of the
+tensors nested in it; none for one of strides."""
+LAYER = "layer"
+"""Tag of a call of a layer whose weights are not known."""
+RECORDED = (STORED, NESTED)
+
 
 class Bound(NamedTuple):
     """A call: the op's full name, its arguments with holes, the tensors in the holes, and which holes it writes."""

@@ -117,8 +117,8 @@ class Call(msgspec.Struct, frozen=True):
 
     ``op`` is ``namespace.name.overload`` (``aten.mm.default``). The first ``positional`` of ``arguments``
     are passed by position. ``mutated`` lists the holes (counted over all arguments in order) that the op
-    writes in place. ``returns`` is the result with holes for its tensors. ``tags`` are properties the
-    vocabulary declares (``pointwise``, ``view``, ``random``, ...); ``guessed``: shapes of its results are.
+    writes in place. ``returns`` is the result with holes for its tensors. ``tags`` are properties the vocabulary
+    declares (``pointwise``, ``view``, ...); ``guessed``: shapes of its results are; ``layer``: its weights are unknown.
     """
 
     op: str

@@ -63,6 +63,7 @@ class Role(enum.StrEnum):
     OPTIMIZER_STATE = Row("optimizer_state", Look(STATE, "#aed2f0", "#98c3ea"), given=True, of_module=True)
     GRADIENT = Row("gradient", Look(GRADIENTS, "#4fb0a2", "#3fa796"), renewed=True, of_module=True)
     INPUT = Row("input", Look(STATE, "#2f8a57", "#93d07f"), given=True)
+    CACHE = Row("cache", Look(STATE, "#74706b", "#d9b8a0"), given=True)
     LIBRARY = Row("library", Look(STATE, "#a99bd1", "#b3a6dc"), given=True)
     OUTPUT = Row("output", Look(WORKING, "#ddcc77", "#d4c36a"))
     ACTIVATION = Row("activation", Look(WORKING, "#f0a447", "#e2913a"))

@@ -13,6 +13,7 @@ from msgspec.structs import replace
 from tensortide.graph.model import OUTSIDE, Graph, Meta, Named, Op, Phase, Role, Storage
 from tensortide.memory.accumulate import accumulate_in_place
 from tensortide.recorder.blas_workspaces import with_blas_workspaces
+from tensortide.recorder.caches import infers, returned, with_caches
 from tensortide.recorder.composites import CompositeCalls
 from tensortide.recorder.context import Tracker
 from tensortide.recorder.found import Found
@@ -55,9 +56,12 @@ class State:
 
     def add_outputs(self, result: Any) -> None:
         """Name the tensors that the step returns."""
-        tensors = [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
+        leaves = pytree.tree_leaves(result)
+        tensors = [leaf for leaf in leaves if isinstance(leaf, torch.Tensor)]
         for i, tensor in enumerate(tensors):
             self._add("output" if len(tensors) == 1 else f"output[{i}]", tensor, Role.OUTPUT)
+        for name, tensor in returned(self._recorder, leaves):
+            self._add(name, tensor, Role.CACHE)
 
     @property
     def all_named(self) -> tuple[Named, ...]:
@@ -136,11 +140,11 @@ def build(
     """The Graph of what was recorded."""
     recorder.ops = _settle_phases(recorder.ops, recorder, state.named)
     graph = recorder.graph(
-        _storages(recorder, state.all_named, saves_again=not meta.graphs),
+        _storages(recorder, with_caches(recorder, state.all_named), saves_again=not meta.graphs),
         modules=tuple(tracker.modules),
         sources=tuple(tracker.sources),
         branches=tuple(tracker.branches),
-        named=state.named,
+        named=with_caches(recorder, state.named),
         meta=meta,
         composites=None if composites is None else composites.table(recorder.ops),
     )
@@ -150,7 +154,7 @@ def build(
 def _settle_phases(ops: list[Op], recorder: Recorder, named: Iterable[Named]) -> list[Op]:
     """Correct phases that depend on the whole step: all ops of an inference step are forward; clearing gradients never
     is."""
-    if not any(op.phase in (Phase.BACKWARD, Phase.OPTIMIZER) for op in ops):
+    if infers(ops):
         return [replace(op, phase=Phase.FORWARD) if op.phase is Phase.OTHER else op for op in ops]
     gradients = {recorder.tensors[n.tensor].storage for n in named if n.role is Role.GRADIENT}
 

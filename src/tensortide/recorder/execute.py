@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 import torch
 
 from tensortide.errors import GraphError
+from tensortide.graph.calls import RECORDED
 from tensortide.graph.model import Call, Const, OpView, Tensor, count_slots
 from tensortide.recorder.torch_dtypes import torch_dtype
 
@@ -39,7 +40,7 @@ def arguments(op: OpView, make: Callable[[Tensor], torch.Tensor]) -> tuple[list[
     """Positional and keyword arguments of ``op``; ``make`` gives the real or fake tensor for each input."""
     values = [(name, _value(value, make)) for name, value in op.arguments.items()]
     cut = op.call.positional
-    return [value for _, value in values[:cut]], dict(values[cut:])
+    return [value for _, value in values[:cut]], {k: v for k, v in values[cut:] if not k.endswith(RECORDED)}
 
 
 def _value(value: Any, make: Callable[[Tensor], torch.Tensor]) -> Any:

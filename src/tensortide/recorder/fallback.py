@@ -57,7 +57,7 @@ def _formula_flops(formula: Any, op: OpView, args: list[Any], kwargs: dict[str, 
     inner = getattr(formula, "__wrapped__", formula)
     try:
         return int(inner(*shaped, **named, out_shape=outputs[0] if len(outputs) == 1 else outputs))
-    except (TypeError, ValueError, AssertionError, IndexError):
+    except (TypeError, ValueError, AssertionError, LookupError, AttributeError):
         return None
 
 

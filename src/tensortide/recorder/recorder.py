@@ -8,6 +8,7 @@ calls are interned by value.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -17,8 +18,9 @@ import torch
 from msgspec.structs import replace
 
 from tensortide.dtypes import unpacked
+from tensortide.graph.calls import NESTED, STORED
 from tensortide.graph.communication import PROCESS_GROUP
-from tensortide.graph.model import OUTSIDE, TENSOR, Call, Const, Graph, Op, Phase, Role, Storage, Value
+from tensortide.graph.model import OUTSIDE, TENSOR, Call, Const, Graph, Op, Phase, Role, Storage, Value, count_slots
 from tensortide.graph.model import Tensor as GraphTensor
 from tensortide.recorder.fake_mode import device_of
 from tensortide.recorder.pretended import is_redundant_copy, with_true_device
@@ -27,7 +29,13 @@ from tensortide.recorder.ranks import group_name
 from tensortide.recorder.schema import PASSED_ON, Schema, eager_body, embedded, schema_of
 from tensortide.recorder.sparse import parts
 from tensortide.recorder.surroundings import replaced
-from tensortide.recorder.torch_compat import FakeTensor, HigherOrderOperator, TorchDispatchMode, include_key
+from tensortide.recorder.torch_compat import (
+    FakeTensor,
+    HigherOrderOperator,
+    TorchDispatchMode,
+    disable_current_modes,
+    include_key,
+)
 
 _PLAIN = frozenset({int, str, type(None)})
 _ADDRESS = re.compile(r" at 0x[0-9a-f]+")
@@ -97,6 +105,10 @@ class Recorder(Mode):
         self._tensor_ids: dict[tuple[object, ...], int] = {}
         self._storage_ids: dict[int, int] = {}
         self._watches: dict[int, _Watch] = {}
+        self._stored: dict[int, tuple[int, int]] = {}
+        """Elements and bytes that the latest sparse tensor of each id stores."""
+        self._nested: dict[int, tuple[tuple[int, ...], ...]] = {}
+        """Shapes of the tensors nested in that of an id."""
         self._grown: dict[int, tuple[int, int]] = {}
         """For each storage that the program resized before any op used it: the op before which it did, and where."""
         self._streams: dict[object, int] = {current_stream(): 0}
@@ -166,6 +178,10 @@ class Recorder(Mode):
         outputs: list[int] = []
         returns = self.encode(result, outputs, kinds)
         self._now = None
+        if self._stored:
+            named = (*named, *self._sparse(schema.named(values, named), inputs, outputs))
+        if not self._nested.keys().isdisjoint(inputs + outputs):
+            named = (*named, (NESTED, tuple([self._nested.get(each, ()) for each in inputs + outputs])))
         key = (func, values, named, returns, tuple(kinds))
         call = self._call_ids.get(key)
         if call is None:
@@ -173,6 +189,16 @@ class Recorder(Mode):
             self.calls.append(schema.call(values, named, returns))
         self.ops.append(Op(call, tuple(inputs), tuple(outputs), *context))
         return result
+
+    def _sparse(
+        self, arguments: Iterable[tuple[str, Value]], inputs: Sequence[int], outputs: Sequence[int]
+    ) -> Iterator[tuple[str, Value]]:
+        """Tell what each sparse one of ``arguments`` stores, and the results."""
+        holes = itertools.chain(inputs, outputs)
+        for name, value in (*arguments, ("", (TENSOR,) * len(outputs))):
+            found = [self._stored[t] for t in itertools.islice(holes, count_slots(value)) if t in self._stored]
+            if found:
+                yield name + STORED, tuple(map(sum, zip(*found, strict=True)))
 
     def run(self, func: Any, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         """Run the op; subclasses measure it."""
@@ -238,13 +264,23 @@ class Recorder(Mode):
             return OUTSIDE
         return self._tensor_ids.get((storage, value.dtype, *_layout(value)), OUTSIDE)
 
-    def _view(self, storage: int, value: torch.Tensor, shape: torch.Size, strides: tuple[int, ...], offset: Any) -> int:
-        identity = (storage, value.dtype, shape, strides, offset)
+    def _view(
+        self,
+        storage: int,
+        value: torch.Tensor,
+        shape: torch.Size,
+        strides: tuple[int, ...],
+        offset: Any,
+        nested: tuple[tuple[int, ...], ...] = (),
+    ) -> int:
+        identity = (storage, value.dtype, shape, strides, offset, nested)
         known = self._tensor_ids.get(identity)
         if known is None:
             known = self._tensor_ids[identity] = len(self.tensors)
             dtype = unpacked(str(value.dtype)[6:])  # PyTorch's integers of less than a byte take one
             self.tensors.append(GraphTensor(storage, dtype, tuple(shape), strides, int(offset)))
+            if nested:
+                self._nested[known] = nested
         return known
 
     # -- storages -------------------------------------------------------------------------------
@@ -280,11 +316,16 @@ class Recorder(Mode):
         not known by themselves."""
         key = -id(value)
         storage = self._storage_ids.get(key)
+        with disable_current_modes():
+            whole = parts(value)
         if storage is None:
-            own = [part for part in parts(value) if self.storage_of(part) is None]
+            own = [part for part in whole if self.storage_of(part) is None]
             nbytes = sum(part.numel() * part.element_size() for part in own)
             storage = self._add_storage(value, key, nbytes, str(value.device))
-        return self._view(storage, value, value.shape, (0,) * len(value.shape), 0)
+        made = self._view(storage, value, value.shape, (0,) * len(value.shape), 0)
+        if whole:
+            self._stored[made] = whole[-1].numel(), sum(part.numel() * part.element_size() for part in whole)
+        return made
 
     def _refresh(self, args: Sequence[Any], kwargs: dict[str, Any]) -> None:
         """Replace the storages that an op has resized: the old one ends, and a new one of the new size begins."""
@@ -320,9 +361,11 @@ class Recorder(Mode):
         return Graph(tuple(self.ops), tuple(self.calls), tuple(self.tensors), tuple(given), **tables)
 
 
-def _layout(value: torch.Tensor) -> tuple[torch.Size, tuple[int, ...], Any]:
-    """Shape, strides and offset."""
+def _layout(value: torch.Tensor) -> tuple[torch.Size, tuple[int, ...], Any, tuple[tuple[int, ...], ...]]:
+    """Shape, strides and offset, and the shapes of the tensors nested in ``value``, which lie one after the other."""
     try:
-        return value.shape, value.stride(), value.storage_offset()
-    except RuntimeError:  # a nested tensor: its elements, one after the other
-        return torch.Size([value.numel()]), (1,), 0
+        return value.shape, value.stride(), value.storage_offset(), ()
+    except RuntimeError:
+        with disable_current_modes():
+            nested = tuple(map(tuple, value._nested_tensor_size().tolist())) if value.is_nested else ()
+        return torch.Size([value.numel()]), (1,), 0, nested

@@ -74,8 +74,7 @@ class Schema:
 
     def call(self, values: tuple[Value, ...], named: tuple[tuple[str, Value], ...], returns: Value) -> Call:
         """The Call of positional ``values`` and keyword arguments ``named``."""
-        names = self.names or [f"arg{i}" for i in range(len(values))]
-        arguments = (*zip(names, values, strict=False), *named)
+        arguments = self.named(values, named)
         mutated: list[int] = []
         slot = 0
         for name, value in arguments:
@@ -84,6 +83,11 @@ class Schema:
                 mutated.extend(range(slot, slot + slots))
             slot += slots
         return Call(self.name, arguments, len(values), tuple(mutated), returns, self.tags)
+
+    def named(self, values: tuple[Value, ...], named: tuple[tuple[str, Value], ...]) -> tuple[tuple[str, Value], ...]:
+        """Give positional ``values`` their names, before those of keyword arguments."""
+        names = self.names or [f"arg{i}" for i in range(len(values))]
+        return (*zip(names, values, strict=False), *named)
 
     def has_kernel_for(self, tensor: torch.Tensor) -> bool:
         """True if a composite op has a kernel of its own for ``tensor``, one that is nested or on CUDA."""

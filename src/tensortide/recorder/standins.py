@@ -20,6 +20,7 @@ from tensortide.errors import CaptureError
 from tensortide.recorder.known import KNOWN_NUMEL
 from tensortide.recorder.pretended import unpretended
 from tensortide.recorder.sparse import has_parts, parts
+from tensortide.recorder.subclasses import is_object, of_class
 from tensortide.recorder.surroundings import replaced
 from tensortide.recorder.torch_compat import (
     FakeTensor,
@@ -40,6 +41,8 @@ def fakes(mode: Any) -> Callable[[torch.Tensor], Any]:
         _refuse_lazy(value)
         if isinstance(value, FakeTensor):
             return value
+        if is_object(value):
+            return of_class(mode.from_tensor(_plain(value)), value)
         if type(value) not in (torch.Tensor, torch.nn.Parameter):
             if type(value).__torch_dispatch__ != torch.Tensor.__torch_dispatch__:
                 return value
@@ -98,7 +101,7 @@ def clones() -> Any:
 
     def replace(value: torch.Tensor) -> torch.Tensor:
         _refuse_lazy(value)
-        if value.layout != torch.strided or isinstance(value, FakeTensor):
+        if value.layout != torch.strided or isinstance(value, FakeTensor) or is_object(value):
             return value
         if value.is_quantized:  # its scales are not in the storage
             return value.clone()

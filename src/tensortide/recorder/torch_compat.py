@@ -181,7 +181,7 @@ PROFILER_MARKS = (torch.ops.profiler._record_function_enter_new, torch.ops.profi
 ATTRIBUTES: dict[Any, tuple[str, ...]] = {
     torch.Tensor: (
         *("_backward_hooks", "_base", "_cdata", "_indices", "_is_zerotensor", "_make_subclass"),
-        *("_make_wrapper_subclass", "_post_accumulate_grad_hooks"),
+        *("_make_wrapper_subclass", "_nested_tensor_size", "_post_accumulate_grad_hooks"),
         *("_typed_storage", "_use_count", "_values", "_version"),
     ),
     torch.autocast: ("_enabled",),

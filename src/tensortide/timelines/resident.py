@@ -8,7 +8,7 @@ import msgspec
 
 from tensortide.graph.model import OUTSIDE, Graph, Phase, Role, Source, Tensor, describe
 
-GIVEN = (Role.PARAMETER, Role.BUFFER, Role.OPTIMIZER_STATE, Role.INPUT, Role.GRADIENT, Role.LIBRARY)
+GIVEN = (Role.PARAMETER, Role.BUFFER, Role.OPTIMIZER_STATE, Role.INPUT, Role.CACHE, Role.GRADIENT, Role.LIBRARY)
 """Roles of storages that are no results of the forward."""
 _LIKE = ("aten.ones_like", "aten.zeros_like", "aten.empty_like", "aten.full_like")
 """Ops that read the shape of their input, not its values: the gradient of a loss begins with one."""

@@ -99,6 +99,9 @@ def test_a_class_of_the_users_is_unknown_by_name(tmp_path: Path) -> None:
     counted = count(tensortide.open(written(tmp_path / "x", config)).graph)
     assert [(group.name, group.count) for group in counted.coverage.missing] == [("keras.custom_project_Dense", 2)]
     assert counted.total.macs == 4 * 2
+    assert (counted.sizes.unknown_layers, counted.sizes.sign) == (2, ">= "), "their weights are in no count"
+    known = count(tensortide.open(written(tmp_path / "y", sequential(layer("Dense", "one", [None, 4], units=3)))).graph)
+    assert (known.sizes.unknown_layers, known.sizes.sign) == (0, "")
 
 
 def test_a_layer_that_is_called_twice_has_its_weights_once(tmp_path: Path) -> None:

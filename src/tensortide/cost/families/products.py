@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable, Sequence
 
-from tensortide.cost.access import BytesRule, interface
+from tensortide.cost.access import BytesRule, interface, sum_with
 from tensortide.cost.families.table import family
 from tensortide.cost.kinds import Kind, chosen, dtype_kind, kind_of
 from tensortide.cost.opcall import OpCall
@@ -85,31 +85,34 @@ def contraction(
             return None
         k, count = math.prod(sizes["k"]), op.out.numel
         op.let(**({letter: sizes[letter][0] for letter in result} if named else {"E": count}), k=k)
-        macs = _stored(op, [which for which, _ in sides], count * k)
+        product_left = not term or op.arg("alpha", 1) != 0
+        macs = _stored(op, [which for which, _ in sides], count * k * product_left)
         return None if macs is None else with_bias(op, macs, bias, scaled, added(op, count) if term else 0)
 
     each = " ".join(result) if named else "E"
     formula = f"{each} k MACs".lstrip() + _more(bias, scaled)
     formula += f" + {each} add (+ {each} per factor alpha, beta)" * term
     dims = (*sides, ("out", result)) if named else ()
-    return Rule("", formula, work, dims=dims)
+    return Rule("", formula, work, sum_with(*operands.split()) if term else interface, dims=dims)
 
 
 def _stored(op: OpCall, operands: Sequence[str], macs: int) -> int | None:
     """Count the multiply-accumulates that the stored elements of a sparse operand leave of all ``macs``; None for two
-    such operands, or where it is not known how many are stored."""
-    sparse = [which for which in operands if which in op.sparse]
-    if not sparse:
+    such operands."""
+    if not op.sparse:
         return macs
-    stored = op.sparse[sparse[0]]
+    sparse = [which for which in operands if which in op.sparse]
+    if len(sparse) != 1:
+        return None
+    stored = op.stored(sparse[0])
     op.let(nnz="unknown" if stored is None else stored)
-    return None if stored is None or len(sparse) > 1 else macs // max(1, op.tensor(sparse[0]).numel) * stored
+    return None if stored is None else macs // max(1, op.tensor(sparse[0]).numel) * stored
 
 
 def added(op: OpCall, count: int) -> int:
     """Elementwise work of ``beta * self + alpha * product`` on ``count`` elements."""
     alpha, beta = op.arg("alpha", 1), op.arg("beta", 1)
-    return count * (int(alpha != 1) + int(beta not in (0, 1)) + int(beta != 0))
+    return count * (int(alpha not in (0, 1)) + int(beta not in (0, 1)) + int(0 not in (alpha, beta)))
 
 
 def with_bias(op: OpCall, macs: int, bias: str, scaled: int = 0, more: int = 0) -> Cost:

@@ -45,7 +45,7 @@ def heads_last(op: OpCall) -> Problem:
     hq, hkv, dk, dv = query[-2], key[-2], query[-1], value[-1]
     masked = op.has("bias") or op.has("attn_bias") or op.has("alibi_slopes")
     dropout = float(op.arg("dropout_p", 0.0)) > 0
-    lengths = [t for name in ("cum_seq_q", "cu_seqlens_q") for t in op.tensors(name) if t.numel]
+    lengths = [t for name in ("cum_seq_q", "cu_seqlens_q", "cu_seq_q") for t in op.tensors(name) if t.numel]
     if len(query) == 3 or lengths:
         tokens = query[0] if len(query) == 3 else query[0] * query[1]
         longest = _longest(op, ("max_k", "max_seqlen_k"), key[-3])
@@ -82,7 +82,8 @@ def _masked_pairs(op: OpCall, sq: int, sk: int) -> int:
         if width:
             return window(sq, sk, int(width) - 1, 0, shift)
         return (dense, top_left, bottom_right)[code](sq, sk)
-    left, right = (_limit(op.arg(f"window_size_{side}")) for side in ("left", "right"))
+    given = op.arg("window_size", (op.arg("window_size_left"), op.arg("window_size_right")))
+    left, right = map(_limit, given)
     causal = bool(op.arg("is_causal", op.arg("causal", False)))
     if left is None and right is None:
         return bottom_right(sq, sk) if causal else dense(sq, sk)
@@ -115,8 +116,10 @@ def _limit(value: int | None) -> int | None:
 @rule(
     "flash_attn::_flash_attn_forward",
     "flash_attn::_flash_attn_varlen_forward",
+    "torch_attn::_varlen_attn",
+    "torch_attn::_varlen_attn_out",
     formula=FORWARD,
-    meaning="Attention by flash-attn, on operands (B, S, H, D) or packed (T, H, D).",
+    meaning="Attention by flash-attn or PyTorch, on operands (B, S, H, D) or packed (T, H, D).",
 )
 def fused_forward(op: OpCall) -> Cost:
     """Attention by cuDNN."""
@@ -127,7 +130,7 @@ def _read_backward(op: OpCall) -> Bytes:
     """The kernels read the gradient, the three operands, the result, the log-sum-exp and the mask."""
     names = (
         *("grad_out", "grad_out_", "query", "key", "value", "out", "logsumexp", "attn_mask", "attn_bias", "bias"),
-        *("dout", "q", "k", "v", "softmax_lse"),  # of flash-attn
+        *("dout", "q", "k", "v", "softmax_lse", "lse"),  # of flash-attn
     )
     return Bytes(size(t for name in names for t in op.tensors(name)), written(op))
 
@@ -150,8 +153,9 @@ def _read_backward(op: OpCall) -> Bytes:
 @rule(
     "flash_attn::_flash_attn_backward",
     "flash_attn::_flash_attn_varlen_backward",
+    "torch_attn::_varlen_attn_backward",
     formula=BACKWARD,
-    meaning="Gradients of attention by flash-attn, on operands (B, S, H, D) or packed (T, H, D).",
+    meaning="Gradients of attention by flash-attn or PyTorch, on operands (B, S, H, D) or packed (T, H, D).",
     bytes=_read_backward,
 )
 def fused_backward(op: OpCall) -> Cost:

@@ -16,6 +16,8 @@ from tensortide.graph.communication import OPS, Part, named
 aten = Vocabulary("aten", "fill")
 ALLOCATIONS = (
     "empty empty_like empty_strided empty_permuted new_empty new_empty_strided empty_quantized set resize resize_as "
+    "sparse_coo_tensor _sparse_coo_tensor_unsafe _sparse_coo_tensor_with_dims _sparse_coo_tensor_with_dims_and_tensors "
+    "sparse_compressed_tensor _sparse_compressed_tensor_unsafe _sparse_compressed_tensor_with_dims "
     "_resize_output _empty_affine_quantized _empty_per_channel_affine_quantized resize_as_sparse sparse_resize "
     "sparse_resize_and_clear _efficientzerotensor"
 )
@@ -42,8 +44,7 @@ COPIES = (
     "as_strided_copy detach_copy alias_copy unfold_copy view_as_real_copy view_as_complex_copy lift_fresh_copy "
     "_conj_copy _neg_view_copy _pin_memory _lazy_clone to_mkldnn _to_dense _to_sparse _to_sparse_csr to_padded_tensor "
     "_to_sparse_csc _to_sparse_bsr _to_sparse_bsc _coalesce sparse_mask _sparse_mask_projection "
-    "sparse_coo_tensor _sparse_coo_tensor_with_dims_and_tensors _sparse_compressed_tensor_with_dims "
-    "sparse_compressed_tensor _sparse_coo_tensor_with_dims copy_sparse_to_sparse int_repr "
+    "copy_sparse_to_sparse int_repr "
     "_convert_indices_from_coo_to_csr _convert_indices_from_csr_to_coo _nested_view_from_buffer_copy "
     "_jagged_to_padded_dense_forward _padded_dense_to_jagged_forward _nested_from_padded _nested_tensor_from_mask "
     "_nested_from_padded_tensor _nested_tensor_from_tensor_list _pack_padded_sequence _cudnn_rnn_flatten_weight "
@@ -76,6 +77,7 @@ aten.rows({
     ),
     " ".join(f"{name}_backward" for name in PADDINGS.split()): folded("fill", bytes=reads("grad_output")),
     "_local_scalar_dense item is_nonzero": move("One element given to the program."),
+    "_nested_tensor_from_mask_left_aligned": move("A check of a mask.", bytes=reads("mask")),
     "_assert_async _functional_assert_async": move("A check of one flag on the device.", bytes=reads("self")),
 })  # fmt: skip
 

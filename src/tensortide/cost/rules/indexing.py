@@ -148,6 +148,8 @@ def embedding_bag(op: OpCall) -> Cost:
 def embedding_bag_backward(op: OpCall) -> Cost:
     """The gradient of each bag summed into the rows it used."""
     (bags, dim), mode = op.shape("grad"), op.arg("mode", SUM)
+    if op.sparse:  # a row for each index, none summed
+        return Cost(elementwise_flops=(op.stored("out") or 0) * (mode == MEAN))
     rows = bags if mode == MAX else op.tensor("indices").numel
     return _dense_gradient(op, rows, dim) + Cost(elementwise_flops=bags * dim * (mode == MEAN))
 

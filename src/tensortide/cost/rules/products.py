@@ -9,6 +9,7 @@ import math
 
 import msgspec
 
+from tensortide.cost.access import sum_with
 from tensortide.cost.families import contraction, einsum
 from tensortide.cost.families.products import added, product
 from tensortide.cost.opcall import OpCall
@@ -48,20 +49,21 @@ aten.rows(
 )
 
 
-@aten("addbmm", "b m n k MACs + (b-1) m n adds + as addmm")
+@aten("addbmm", "b m n k MACs + (b-1) m n adds + as addmm", bytes=sum_with("batch1", "batch2"))
 def summed(op: OpCall) -> Cost:
     """Sum of a batch of products, added to a term."""
     (b, m, k), n = op.shape("batch1"), op.shape("batch2")[2]
     op.let(b=b, m=m, n=n, k=k)
-    return product(op, b * m * n * k, max(0, b - 1) * m * n + added(op, m * n))
+    left = op.arg("alpha", 1) != 0
+    return product(op, b * m * n * k * left, max(0, b - 1) * m * n * left + added(op, m * n))
 
 
-@aten("addr", "m n mul + m n add, no MACs")
+@aten("addr", "m n mul + m n add, no MACs", bytes=sum_with())
 def addr(op: OpCall) -> Cost:
-    """Outer product, added to a term: pointwise."""
-    m, n = op.shape("vec1")[0], op.shape("vec2")[0]
+    """Outer product, added to a term: pointwise, also the product times 0."""
+    m, n, alpha, beta = op.shape("vec1")[0], op.shape("vec2")[0], op.arg("alpha", 1), op.arg("beta", 1)
     op.let(m=m, n=n)
-    return product(op, 0, m * n + added(op, m * n))
+    return product(op, 0, m * n * (1 + (alpha != 1) + (beta not in (0, 1)) + (beta != 0)))
 
 
 @aten("outer ger kron", "E mul, no MACs")
@@ -202,6 +204,6 @@ def half_sparse(op: OpCall) -> Cost:
 @aten("sparse_sampled_addmm", "nnz k MACs + nnz add")
 def sampled(op: OpCall) -> Cost | None:
     """The elements of a product at the places of a sparse matrix."""
-    stored, k = op.sparse.get("self"), op.shape("mat1")[-1]
+    stored, k = op.stored("self") if "self" in op.sparse else None, op.shape("mat1")[-1]
     op.let(k=k)
     return None if stored is None else Cost(macs=stored * k, elementwise_flops=added(op, stored))

@@ -56,10 +56,11 @@ def _linear(op: OpCall, fused: int) -> Cost:
     return Cost(macs=count * k, elementwise_flops=count * fused)
 
 
+@aten("_weight_int8pack_mm _dyn_quant_matmul_4bit _mixed_dtypes_linear", "m n k MACs + 1 per output")
 @aten(
-    "_weight_int8pack_mm _weight_int4pack_mm _weight_int4pack_mm_for_cpu _weight_int4pack_mm_with_scales_and_zeros "
-    "_dyn_quant_matmul_4bit _mixed_dtypes_linear",
+    "_weight_int4pack_mm _weight_int4pack_mm_for_cpu _weight_int4pack_mm_with_scales_and_zeros",
     "m n k MACs + 1 per output",
+    packs="mat2 4",
 )
 def weight_only(op: OpCall) -> Cost:
     """Rows times a packed weight: sizes come from input and output."""
@@ -181,6 +182,7 @@ def quantized_arithmetic(op: OpCall) -> Cost:
 @rule(
     "bitsandbytes::gemv_4bit",
     formula="R n k MACs + 1 per element of the weight to dequantize",
+    packs="B 4",
     meaning="A vector times a matrix of 4-bit numbers.",
 )
 def bitsandbytes_product(op: OpCall) -> Cost:
@@ -190,7 +192,8 @@ def bitsandbytes_product(op: OpCall) -> Cost:
     return msgspec.structs.replace(cost, elementwise_flops=weight)
 
 
-@rule("bitsandbytes::dequantize_4bit", "bitsandbytes::dequantize_blockwise", formula="1 per element")
+@rule("bitsandbytes::dequantize_blockwise", formula="1 per element")
+@rule("bitsandbytes::dequantize_4bit", formula="1 per element", packs="A 4")
 def bitsandbytes_dequantized(op: OpCall) -> Cost:
     """Each number times the scale of its block."""
     return Cost(elementwise_flops=op.out.numel)

@@ -15,6 +15,7 @@ from tensortide.collector import no_collection
 from tensortide.dtypes import DTYPES
 from tensortide.expr import sized, symbol
 from tensortide.graph.builder import GraphBuilder
+from tensortide.graph.calls import LAYER
 from tensortide.graph.handles import Handle, Out
 from tensortide.graph.model import Graph, Value
 from tensortide.importers.imported import Imported
@@ -213,7 +214,7 @@ class Model:
         call = Operation(kind if _is_op(layer) else "", config, [*arguments, *named])
         told = shapes_of(call)
         count = max(1 + max(shapes, default=0), len(told or ()))
-        outs, tags = [], []
+        outs, tags = [], [] if _is_op(layer) else [LAYER]
         for i in range(count):
             shape, dtype = shapes.get(i, (None, ""))
             known = self._sizes(shape, inputs) if isinstance(shape, list) else None
@@ -221,7 +222,7 @@ class Model:
                 known = told[i]
             if known is None:
                 known = inputs[0].shape if inputs else ()
-                tags = ["guessed"]
+                tags = [*tags, "guessed"]
                 self.guesses.append(f"the result of {path} is taken to have the shape of its input, {plain(known)}")
             dtype = dtype if dtype in DTYPES else dtype_of(call, i)
             if dtype not in DTYPES:

@@ -69,10 +69,14 @@ def _facts(step: Step) -> Iterator[Fact]:
     remark = format_bytes(sizes.parameter_bytes)
     if sizes.parameters != sizes.trainable:
         remark += f", {format_count(sizes.trainable)} trainable"
+    if sizes.idle_parameters:
+        remark += f", {format_count(sizes.active_parameters)} active for each token"
     named = step.names_parameters
-    unknown: dict[str, Any] = {} if named else {"value": None}
+    unknown: dict[str, Any] = {"before": sizes.sign} if named else {"value": None}
     yield fact(sizes, "parameters", remark if named else "unknown: the file does not tell them", **unknown)
     yield fact(sizes, "trainable as trainable_parameters", **unknown)
+    if sizes.cache_bytes:
+        yield fact(sizes, "cache_bytes", "keys, values and states that the step leaves to the next")
     count = sum(row.path != "(outside)" for row in step.modules)
     yield Fact("ops", "Ops", len(step.graph), "count", f"{count} modules")
     if step.predicted is not None:
@@ -109,7 +113,8 @@ def _op_sum(step: Step, durations: Durations) -> Fact:
 def _data(step: Step) -> Iterator[Facts]:
     coverage = step.counted.coverage
     yield facts(step.counted.total, *DATA, "intensity_flops_per_byte", data=True)
-    yield facts(step.counted.sizes, *(n for n in ModelSizes.__struct_fields__ if n.endswith("_bytes")), data=True)
+    sizes = [name for name in ModelSizes.__struct_fields__ if name.endswith("_bytes") and name != "cache_bytes"]
+    yield facts(step.counted.sizes, *sizes, data=True)
     covered = ("ops as costed_ops", "covered as covered_ops", "nbytes as costed_bytes", "covered_bytes")
     yield facts(coverage, *covered, data=True)
 

@@ -19,7 +19,7 @@ from tensortide.reports.sections import Step
 from tensortide.shown import Show
 from tensortide.units import format_bytes, format_percent
 
-STATE = (Role.PARAMETER, Role.BUFFER, Role.OPTIMIZER_STATE, Role.INPUT, Role.LIBRARY, Role.GRADIENT)
+STATE = (Role.PARAMETER, Role.BUFFER, Role.OPTIMIZER_STATE, Role.INPUT, Role.CACHE, Role.LIBRARY, Role.GRADIENT)
 """Roles that are compared as such; other memory by the line or the op that asked for it."""
 
 

@@ -21,6 +21,7 @@ _STATE = {
     Role.OPTIMIZER_STATE: "optimizer state",
     Role.BUFFER: "buffers",
     Role.INPUT: "inputs",
+    Role.CACHE: "the cache of keys and values",
     Role.LIBRARY: "the workspace of libraries",
 }
 _UPDATED = (Role.PARAMETER, Role.GRADIENT, Role.OPTIMIZER_STATE)

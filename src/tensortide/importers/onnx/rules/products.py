@@ -37,7 +37,7 @@ def fused_matmul(op: OpCall) -> Cost:
     return product(op, op.out.numel * k, op.out.numel if op.arg("alpha", 1.0) != 1 else 0)
 
 
-@onnx("+MatMulNBits", "m n K MACs, one scaling per element of the weight", family="contraction")
+@onnx("+MatMulNBits", "m n K MACs, one scaling per element of the weight", family="contraction", packs="B bits")
 def packed(op: OpCall) -> Cost:
     """A product with a weight of a few bits per element."""
     n, k = int(op.arg("N", 1)), int(op.arg("K", 1))
