@@ -14,7 +14,9 @@ import importlib.resources
 from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import msgspec
+from msgspec.structs import replace
 
+from tensortide.graph.model import Graph
 from tensortide.timing.catalogue import Device
 
 Kernel: TypeAlias = Literal["flash2", "flash3", "cudnn", "efficient", "flex"]
@@ -58,7 +60,7 @@ def speeds() -> tuple[Speed, ...]:
     return tuple(msgspec.convert(list(csv.DictReader(text.splitlines())), list[Speed], strict=False))
 
 
-def speed_of(device: Device, kernel: Kernel) -> Speed:
+def speed_of(device: Device, kernel: str) -> Speed:
     """The row of ``kernel`` on ``device``; where there is none, that of the usual kernel of its generation, or of
     any."""
     known = {(row.arch, row.kernel): row for row in speeds()}
@@ -66,13 +68,37 @@ def speed_of(device: Device, kernel: Kernel) -> Speed:
     return next(known[place] for place in places if place in known)
 
 
-def is_known(device: Device, kernel: Kernel) -> bool:
+_OF_OPS: dict[str, Kernel] = {"_flash_attention": "flash2", "_cudnn_attention": "cudnn", "_efficient": "efficient"}
+"""Kernels of PyTorch's ops of fused attention on GPUs, by a part of their names."""
+
+
+def kernel_of(op: str) -> Kernel | Literal[""]:
+    """The kernel that ``op`` runs on a GPU; empty where its name does not tell."""
+    return next((kernel for mark, kernel in _OF_OPS.items() if mark in op and "for_cpu" not in op), "")
+
+
+def with_kernel(graph: Graph, kernel: Kernel | None) -> Graph:
+    """``graph`` with times of fused attention at the speed of ``kernel``; itself for None."""
+    return graph if kernel is None else replace(graph, meta=replace(graph.meta, attention=kernel))
+
+
+def share_in_steps(device: Device, kernel: str, head: float, keys: float, *, backward: bool) -> float | None:
+    """Share of the peak that a pass of ``kernel`` reaches on ``device`` in whole steps; None where none were measured:
+    a pass of which calls were measured is predicted by those."""
+    row = next((row for row in speeds() if (row.arch, row.kernel) == (device.arch, kernel)), None)
+    if row is None or (row.backward_from if backward else row.forward_from) != "steps":
+        return None
+    shares = row.shares(keys, head)
+    return shares.backward if backward else shares.forward
+
+
+def is_known(device: Device, kernel: str) -> bool:
     """Tell whether ``kernel`` was measured on the generation of ``device``, its backward pass too."""
     row = speed_of(device, kernel)
     return (row.arch, row.kernel) == (device.arch, kernel) and row.backward_from != "other"
 
 
-def basis(device: Device, kernel: Kernel) -> str:
+def basis(device: Device, kernel: str) -> str:
     """Say which kernel is assumed on ``device``, and what its speed rests on."""
     row = speed_of(device, kernel)
     if (row.arch, row.kernel) != (device.arch, kernel):
