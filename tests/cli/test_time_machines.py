@@ -80,12 +80,10 @@ def test_each_machine_has_its_own_kernels_whatever_the_order(tmp_path: Path) -> 
 def test_another_kernel_of_attention_is_asked_for_by_name(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(ATTENTION)
     asked = ("time", "train.py:attention", "--set=seq=8192", "--set=batch=64", "--machine=H100-SXM-80GB")
-    steps = {}
-    for kernel in ((), ("--attention=flash2",), ("--attention=cudnn",)):
-        found = json.loads(run(tmp_path, *asked, *kernel, "--json"))["sections"]["machines"]["tables"]["machines"]
-        steps[kernel[-1] if kernel else ""] = found["step_ns"][0]
-    assert steps["--attention=flash2"] > steps["--attention=cudnn"] == steps[""]
-    assert "attention by flash2, at 21%" in " ".join(run(tmp_path, *asked, "--attention=flash2").split())
+    tables = [json.loads(run(tmp_path, *asked, *kernel, "--json")) for kernel in ((), ("--attention=flash2",))]
+    cudnn, flash = (found["sections"]["machines"]["tables"]["machines"]["step_ns"][0] for found in tables)
+    assert flash > 1.5 * cudnn
+    assert "attention by flash2, at 21%" in json.dumps(tables[1])
     assert "flex, whose speed on H100-SXM-80GB is not known" in refused(tmp_path, *asked, "--attention=flex")
     assert "--attention goes with --machine" in refused(tmp_path, *asked[:2], "--attention=flash2")
 

@@ -11,14 +11,17 @@ import msgspec
 
 from tensortide.dtypes import DTYPES, is_half
 from tensortide.timing.catalogue import Device
+from tensortide.timing.figures import low_power
 
 HALVES = "16bit"
 """Products of both types of 16 bits."""
+LOW_POWER = ", low power"
+"""After the architecture of cards that may not hold their clocks."""
 
 
 class Sustained(msgspec.Struct, frozen=True):
-    """A row of the table: shares of a peak rate that products reach on devices ``of`` an architecture: ``best`` of any
-    measured, and in ``steps``."""
+    """A row of the table: shares of a peak rate that products reach on devices ``of`` an architecture, cards that may
+    not hold their clocks apart: ``best`` of any measured, and in ``steps``."""
 
     of: str
     rate: str
@@ -37,4 +40,4 @@ def _rows() -> dict[tuple[str, str], Sustained]:
 def sustained_products(device: Device, dtype: str) -> Sustained | None:
     """What products of ``dtype`` reach on ``device``; None where nothing of its architecture was measured."""
     rate = HALVES if is_half(dtype) else DTYPES[dtype].rate if dtype in DTYPES else ""
-    return _rows().get((device.arch, rate))
+    return _rows().get((f"{device.arch}{LOW_POWER * low_power(device)}", rate))
