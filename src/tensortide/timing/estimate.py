@@ -17,7 +17,7 @@ from tensortide.timing.figures import figure, last_level_bytes, low_power
 from tensortide.timing.forecast import Forecast, ForecastRow
 from tensortide.timing.local import COMMAND, Assumed, Local
 from tensortide.timing.models.constants import UNCALIBRATED
-from tensortide.timing.predict import predict
+from tensortide.timing.predict import THROTTLED, predict
 from tensortide.timing.prediction import Prediction
 from tensortide.timing.rates import CACHED
 from tensortide.timing.sequence import in_sequence
@@ -27,7 +27,7 @@ from tensortide.timing.work import Work
 CONVOLUTION = "convolution"
 TF32_CONVOLUTIONS = 0.29
 """Power of the ratio of fp32 and TF32 rates by which convolutions are faster: the peak is no limit of most. Fitted to
-published TF32 steps of ResNet-50 and ResNeXt-101 on an A100 (6 % too fast and 7 % too slow by it)."""
+published TF32 steps of ResNet-50 and ResNeXt-101 on an A100 (6 % too fast and 8 % too slow by it)."""
 
 
 @dataclass(slots=True)
@@ -106,13 +106,15 @@ def _is_fp32_product(work: Work) -> bool:
 
 
 def _in_tf32(found: Prediction, device: Device) -> Prediction:
-    """The prediction of a convolution of fp32 in TF32; any other as it is."""
+    """The prediction of a convolution of fp32 in TF32, where arithmetic limits it; any other as it is."""
     work, fp32, tf32 = found.work, device.fp32_tflops, figure(device, "tf32_tflops")
-    if work.dtype != "float32" or not work.family.startswith(CONVOLUTION) or not fp32 or not tf32 or tf32 <= fp32:
+    limited = work.dtype == "float32" and work.family.startswith(CONVOLUTION) and found.bound == "compute"
+    if not limited or not fp32 or not tf32 or tf32 <= fp32:
         return found
     least = work.nbytes / device.memory_gbytes_per_s if work.nbytes > CACHED * last_level_bytes(device) else 0.0
     ns = max(found.ns * (fp32 / tf32) ** TF32_CONVOLUTIONS, least)
-    return found._replace(ns=ns, provenance=max(found.provenance, Provenance.EXTRAPOLATED))
+    below, above = max(found.below, THROTTLED), max(found.above, THROTTLED)
+    return found._replace(ns=ns, below=below, above=above, provenance=max(found.provenance, Provenance.EXTRAPOLATED))
 
 
 def _row(found: Prediction) -> ForecastRow:
