@@ -37,6 +37,16 @@ def test_one_configuration_has_time_memory_and_what_takes_both(tmp_path: Path) -
     assert facts["step_low_ns"] < facts["step_ns"] < facts["step_high_ns"]
 
 
+def test_a_published_launch_names_its_kernel_and_what_would_be_faster(tmp_path: Path) -> None:
+    launch = ("--model", "llama3-8b", "--machine", "8xh100-sxm", "--batch", "16", "--data", "8", "--micro-batch", "2")
+    text = run(tmp_path, *launch, "--zero", "3", "--attention", "flash2", "--overlap-data", "--compiled")
+    assert "Attention: flash2, at 21% of the 16-bit peak forward (from whole steps)" in text
+    assert "--recompute ops fits as well, in" in text
+    plain = run(tmp_path, *launch, "--zero", "3", "--recompute", "ops")
+    assert "Attention: unfused" in plain
+    assert "fits as well" not in plain
+
+
 def test_a_search_writes_its_tables(tmp_path: Path) -> None:
     text = run(tmp_path, *GPT3, "--devices", "64", "--batch", "128", "--csv", "s.csv", "--csv", "reasons=r.csv")
     assert "Fastest of" in text
@@ -86,10 +96,15 @@ def test_a_search_writes_every_format(tmp_path: Path) -> None:
         ((*GPT3, "--batch", "8", "--ranks", "2"), "--ranks goes with TARGET: --model captures nothing"),
         (("--model", "layers=4,hidden=64,heads=16,kv_heads=3", "--batch", "8"), "heads/kv_heads = 16/3"),
         (("untouched.py:step", "--fused-attention"), "--model"),
+        (("untouched.py:step", "--attention", "flash2"), "--attention goes with --model: a captured step has the"),
+        (("untouched.py:step", "--recompute", "ops"), "--recompute ops goes with --model"),
+        ((*GPT3, "--batch", "8", "--attention", "flash9"), "flash9"),
+        ((*GPT3, "--batch", "8", "--attention", "flash2", "--fused-attention"), "exclude each other"),
+        ((*GPT3, "--batch", "8", "--overlap", "--overlap-data"), "exclude each other"),
         (("untouched.py:step", "--devices", "8", "--context", "3"), "8/3 is no whole number"),
         (("untouched.py:step", "--recompute", "partly"), "there is no such plan, and it is none of none, selective"),
         (("untouched.py:step", "--recompute", __file__), "is not a tensortide plan"),
-        ((*GPT3, "--batch", "8", "--recompute", "plan.json"), "with --model it is none, selective, full"),
+        ((*GPT3, "--batch", "8", "--recompute", "plan.json"), "with --model it is none, selective, ops, full"),
         ((*GPT3, "--batch", "8", "--gradient-as-bucket-view"), "--gradient-as-bucket-view goes with TARGET"),
         (
             ("untouched.py:step", "--gradient-as-bucket-view", "--zero", "2"),

@@ -77,6 +77,17 @@ def test_each_machine_has_its_own_kernels_whatever_the_order(tmp_path: Path) -> 
     assert len(set.union(*attention.values())) == 6
 
 
+def test_another_kernel_of_attention_is_asked_for_by_name(tmp_path: Path) -> None:
+    (tmp_path / "train.py").write_text(ATTENTION)
+    asked = ("time", "train.py:attention", "--set=seq=8192", "--set=batch=64", "--machine=H100-SXM-80GB")
+    tables = [json.loads(run(tmp_path, *asked, *kernel, "--json")) for kernel in ((), ("--attention=flash2",))]
+    cudnn, flash = (found["sections"]["machines"]["tables"]["machines"]["step_ns"][0] for found in tables)
+    assert flash > 1.5 * cudnn
+    assert "attention by flash2, at 21%" in json.dumps(tables[1])
+    assert "flex, whose speed on H100-SXM-80GB is not known" in refused(tmp_path, *asked, "--attention=flex")
+    assert "--attention goes with --machine" in refused(tmp_path, *asked[:2], "--attention=flash2")
+
+
 def test_a_saved_step_that_was_captured_for_another_machine_says_so(tmp_path: Path) -> None:
     (tmp_path / "train.py").write_text(ATTENTION)
     run(tmp_path, "capture", "train.py:attention", "--machine=H100-SXM-80GB", "-o", "x.tide", "--quiet")

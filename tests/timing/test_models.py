@@ -27,6 +27,7 @@ ASKED = [
     elementwise(64, 64),
     Work("sort", read_bytes=8),
     product(64, 64, 64, family="convolution_1x1"),
+    product(512, 512, 64, dtype="bfloat16", family="attention_backward")._replace(kernel="flash2"),
 ]
 
 
@@ -43,7 +44,7 @@ def test_every_prediction_is_by_the_first_rung_that_serves_it(name: str) -> None
 
 
 def test_every_rung_predicts_something() -> None:
-    devices = [of(calibration()), device("V100-PCIe-32GB"), device("TPU v4")]
+    devices = [of(calibration()), device("V100-PCIe-32GB"), device("H100-SXM-80GB"), device("TPU v4")]
     marks = {found.model for on in devices for found in predict(ASKED, on)}
     for rung in LADDER:
         assert marks & {rung.mark(work.family) for work in ASKED}, rung.name

@@ -316,6 +316,21 @@ def test_what_was_never_measured_is_extrapolated_on_a_device_in_the_model(measur
     assert [each.provenance for each in found] == [Provenance.INTERPOLATED, Provenance.EXTRAPOLATED]
 
 
+BEST = {("H100-SXM-80GB", "float32"): (67, 0.82), ("A100-SXM-80GB", "float32"): (19.5, 0.985)}
+BEST |= {("L4", "float32"): (30.3, 0.29), ("A100-SXM-80GB", "bfloat16"): (312, 0.906)}
+
+
+@pytest.mark.parametrize(("name", "dtype"), BEST)
+def test_no_product_is_predicted_faster_than_the_best_measured_and_no_interval_begins_at_the_data_sheet(
+    name: str, dtype: str
+) -> None:
+    peak, best = BEST[name, dtype]
+    for size in (1024, 4096, 16384, 65536):
+        found = one(product(size, size, size, dtype=dtype), device(name))
+        share = 2 * size**3 / found.ns / 1e3 / peak
+        assert share <= best * (1 + 1e-9) and share * math.exp(found.below) < min(1, best * 1.062)  # noqa: PT018
+
+
 def test_the_shape_of_a_pointwise_op_does_not_take_it_out_of_the_domain() -> None:
     flat = elementwise(1, 4096 * 4096)
     assert one(flat, device("A100-PCIe-80GB")).provenance is Provenance.INTERPOLATED

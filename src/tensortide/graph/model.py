@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, TypeAlias
 import msgspec
 
 from tensortide.dtypes import ITEM_BYTES, storage_bytes
+from tensortide.graph.precision import InTf32
 from tensortide.graph.roles import Role as Role
 from tensortide.shown import Show, Shown
 
@@ -48,8 +49,7 @@ class Storage(msgspec.Struct, frozen=True, array_like=True, gc=False):
 
     ``birth`` is the op that allocates it (None: it existed before the step). ``death`` is exclusive:
     the storage is released before op ``death`` starts (None: it outlives the step). ``stream`` is the number of the
-    stream of its device on which it was allocated: 0 is that of the start of the step, others are numbered as they
-    occur.
+    stream of its device on which it was allocated: 0 is that of the start of the step, others are as they occur.
     """
 
     nbytes: int
@@ -133,8 +133,7 @@ class Op(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One executed op: indexes into the Graph's tables. ``inputs`` fill the holes of the call in order.
 
     ``loop`` is the innermost loop whose body it is in: it runs once per iteration. ``label`` is the name that the
-    op itself has, in graphs whose ops have names.
-    """
+    op itself has, in graphs whose ops have names."""
 
     call: int
     inputs: tuple[int, ...]
@@ -204,7 +203,8 @@ class Meta(msgspec.Struct, frozen=True):
     Ops or sizes depend on the ``assumptions`` that are ``decisive``, and perhaps on those that are ``untested``.
     ``groups``: the ranks of process groups, by name, of a step of one of several processes; the first is of all.
     ``guessed_trips``: by the name of a loop that was written out, how often, where nobody knows how often it runs.
-    ``allocator``: PyTorch's on a GPU, as the program has set it (``memory.ALLOCATORS``)."""
+    ``allocator``: PyTorch's on a GPU, as the program set it (``memory.ALLOCATORS``). ``tf32``: ops of fp32 that compute
+    in it, where the program set other than the default. ``attention``: the kernel that times assume, if asked for."""
 
     workload: str = ""
     hyperparameters: dict[str, str | int | float | bool | None] = {}
@@ -221,6 +221,8 @@ class Meta(msgspec.Struct, frozen=True):
     groups: dict[str, tuple[int, ...]] = {}
     guessed_trips: dict[str, int] = {}
     allocator: str = "cuda"
+    tf32: tuple[InTf32, ...] | msgspec.UnsetType = msgspec.UNSET
+    attention: str | msgspec.UnsetType = msgspec.UNSET
 
     @property
     def is_program(self) -> bool:
@@ -229,10 +231,8 @@ class Meta(msgspec.Struct, frozen=True):
 
 
 class Graph(Shown, msgspec.Struct, frozen=True, dict=True):
-    """One step, in execution order. Immutable; see the parts above for what the indexes mean.
-
-    ``composites`` is None if the calls of composite ops were not recorded.
-    """
+    """One step, in execution order. Immutable; see the parts above for what the indexes mean. ``composites`` is None if
+    the calls of composite ops were not recorded."""
 
     SECTION = "cost_table"
     ops: tuple[Op, ...]

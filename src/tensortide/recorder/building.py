@@ -14,10 +14,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
+from msgspec import UNSET
 from msgspec.structs import replace
 
 from tensortide.errors import CaptureError, WorkloadError
 from tensortide.graph.model import Graph, Meta
+from tensortide.graph.precision import DEFAULT_TF32
 from tensortide.memory.allocators import allocator_of
 from tensortide.recorder.build_graph import State, build
 from tensortide.recorder.composites import composites_recorded
@@ -34,6 +36,7 @@ from tensortide.recorder.pretended import Gpu
 from tensortide.recorder.ranks import process_groups
 from tensortide.recorder.readings import Number, Sentences
 from tensortide.recorder.remedies import Remedy
+from tensortide.recorder.settings import in_tf32
 from tensortide.recorder.standins import clones, fakes, loaders
 from tensortide.recorder.surroundings import undisturbed
 from tensortide.recorder.target import Scalar, workload
@@ -339,6 +342,7 @@ def meta_of(
         untested=tuple(said.untested),
         groups=process_groups(),
         allocator=allocator,
+        tf32=UNSET if (tf32 := in_tf32()) == DEFAULT_TF32 else tf32,
     )
 
 

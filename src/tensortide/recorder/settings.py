@@ -9,6 +9,7 @@ from typing import Any
 
 import torch
 
+from tensortide.graph.precision import DEFAULT_TF32, InTf32
 from tensortide.recorder.torch_compat import found
 
 C: Any = found("torch._C")
@@ -65,6 +66,14 @@ def _table() -> dict[str, tuple[Callable[[], Any], Callable[..., Any]]]:
 TABLE = _table()
 """Functions that read and change each setting, by the name of the function of ``torch._C`` that changes it, or by
 backend and op."""
+
+
+def in_tf32() -> tuple[InTf32, ...]:
+    """Ops of fp32 that compute in TF32 on a GPU, as the program has set it by any of PyTorch's interfaces."""
+    ops: tuple[tuple[InTf32, str], ...] = (("products", "cuda.matmul"), ("convolutions", "cuda.conv"))
+    if any(name not in TABLE for _, name in ops):  # an older PyTorch
+        return DEFAULT_TF32
+    return tuple(kind for kind, name in ops if TABLE[name][0]() == "tf32")
 
 
 def snapshot() -> Settings:

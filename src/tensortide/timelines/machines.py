@@ -14,6 +14,7 @@ import msgspec
 from tensortide.cost import Resolver, count
 from tensortide.graph.communication import moves_data
 from tensortide.graph.model import Graph
+from tensortide.graph.precision import InTf32, in_tf32
 from tensortide.shown import Show
 from tensortide.timelines.data_parallel import NO_EXCHANGE, Exchange, Exposed, gradient_exchange, recorded_exchange
 from tensortide.timelines.step import Launch, StepTimeline, step_timeline
@@ -144,10 +145,12 @@ def with_times(durations: Durations, times: Mapping[int, Estimate]) -> Durations
 def peak_ns(graph: Graph, device: Device, resolver: Resolver | None) -> float:
     """Nanoseconds of the products of ``graph`` at the dense peak of their dtypes, without recomputation; NaN where the
     catalogue does not have a peak."""
-    flops = Counter[str]()
+    flops, tf32 = Counter[tuple[str, bool]](), in_tf32(graph.meta)
     for op, found in zip(graph, count(graph, resolver=resolver).costs, strict=True):
         if found.cost is not None and found.cost.macs and not op.op.recompute:
             active = found.cost.active_macs
-            flops[compute_dtype(op.inputs or op.outputs)] += 2 * int(found.cost.macs if active is None else active)
-    rates = {dtype: matrix_tflops(device, dtype) for dtype in flops}
-    return sum(number / (1000 * (rates[dtype] or math.nan)) for dtype, number in flops.items())
+            kind: InTf32 = "convolutions" if "convolution" in op.name else "products"
+            key = compute_dtype(op.inputs or op.outputs), kind in tf32
+            flops[key] += 2 * int(found.cost.macs if active is None else active)
+    rates = {key: matrix_tflops(device, key[0], tf32=key[1]) for key in flops}
+    return sum(number / (1000 * (rates[key] or math.nan)) for key, number in flops.items())

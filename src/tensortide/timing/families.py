@@ -15,6 +15,7 @@ from tensortide.cost.evaluate import rule_for
 from tensortide.cost.opcall import qualified
 from tensortide.dtypes import Kind, kind_of
 from tensortide.graph.model import Graph, OpView, Tensor
+from tensortide.timing.attention import kernel_of
 from tensortide.timing.work import Dimensions, Work
 
 REDUCED = 4
@@ -82,8 +83,10 @@ def _recurrent(op: OpView) -> Dimensions:
 
 
 def _attention(op: OpView) -> Dimensions:
-    """Heads of all sequences, queries, keys, size of a head."""
+    """Heads of all sequences, queries, keys, size of a head. Ops beneath ``scaled_dot_product`` have heads last."""
     query, key = (_sizes(tensor) for tensor in op.inputs[1 if "backward" in op.name else 0 :][:2])
+    if any(mark in op.name for mark in ("_flash_attention_", "_efficient_attention_")) and "dot_product" not in op.name:
+        return math.prod(query[:-3]) * query[-2], query[-3], key[-3], query[-1]
     return math.prod(query[:-2]), query[-2], key[-2], query[-1]
 
 
@@ -179,10 +182,12 @@ def work_of(op: OpView, cost: OpCost) -> Work:
     if cost.cost is None:
         return Work(OTHER_MEMORY, dtype, 0, 0, int(cost.nbytes), 0, known=False)
     work = cost.cost
-    macs = int(work.macs if work.active_macs is None else work.active_macs) + int(work.kernel_recompute_macs)
+    active, again = int(work.macs if work.active_macs is None else work.active_macs), int(work.kernel_recompute_macs)
+    macs = active + (again * active // int(work.macs) if again else 0)  # scores that are masked are not computed again
     vector = int(work.elementwise_flops) + int(work.int_ops)
     family, dims = _placed(op, work)
-    return Work(family, dtype, 2 * macs, vector, int(work.read_bytes), int(work.written_bytes), dims)
+    kernel = kernel_of(op.name) if family.startswith("attention") else ""
+    return Work(family, dtype, 2 * macs, vector, int(work.read_bytes), int(work.written_bytes), dims, kernel=kernel)
 
 
 def _is_empty(op: OpView, cost: OpCost) -> bool:

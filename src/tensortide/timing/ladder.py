@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from tensortide.dtypes import is_half
+from tensortide.timing.attention import share_in_steps
 from tensortide.timing.catalogue import Device
 from tensortide.timing.local import Local, calibrated_ns
 from tensortide.timing.models import constants, learned
@@ -53,6 +55,37 @@ def _correction(kind: learned.Correction) -> Rung:
     return Rung(kind.name, serves, ns, lambda family: kind.name, covers)
 
 
+def _kernel_shares(table: Columns) -> Floats:
+    """The share of the peak of each work by the kernel of attention that it runs; NaN for others."""
+    import numpy as np
+
+    found = np.full(len(table.families), np.nan)
+    for i in np.flatnonzero(table.kernels != "") if table.device.kind == "gpu" else ():
+        keys, head = table.dims[i, 2:]
+        backward = "backward" in table.families[i]
+        if not is_half(table.dtypes[i]):
+            continue
+        share = share_in_steps(table.device, str(table.kernels[i]), head, keys, backward=backward)
+        found[i] = np.nan if share is None else share
+    return found
+
+
+def _runs_known_kernel(table: Columns) -> Marks:
+    import numpy as np
+
+    return ~np.isnan(_kernel_shares(table))
+
+
+def _by_kernel(table: Columns) -> Floats:
+    """Nanoseconds of attention: its products at the speed of its kernel, with the other constants of its family."""
+    import numpy as np
+
+    own = [constants.chosen(constants.for_device(table.device), table.device, name) for name in table.families]
+    memory, launch_ns = np.array([(each.memory, each.launch_ns) for each in own]).T
+    products = table._replace(compute_ns=table.matrix_flops / table.peak)
+    return clipped(constants.formula(products, _kernel_shares(table), memory, launch_ns), table)
+
+
 def _all_of(serves: Callable[[Device], bool]) -> Callable[[Columns], Marks]:
     def marks(table: Columns) -> Marks:
         import numpy as np
@@ -78,6 +111,7 @@ def _is_local(device: Device) -> bool:
 LADDER = (
     Rung("calibrated", _all_of(_is_local), calibrated_ns, lambda family: f"calibrated:{family}"),
     *map(_correction, learned.CORRECTIONS),
+    Rung("kernel", _runs_known_kernel, _by_kernel, lambda family: f"kernel:{family}"),
     Rung("constants", _all_of(lambda device: True), _by_constants, lambda family: f"constants:{family}", _fitted),
 )
 """The surest first. Stored measurements (``timing/samples.py``) and products corrected by them (``timing/refined.py``)

@@ -68,6 +68,7 @@ class Columns(NamedTuple):
     memory_ns: Floats
     after_bytes: Floats
     fresh_bytes: Floats
+    kernels: NDArray[np.str_]
 
     @property
     def cached(self) -> NDArray[np.bool_]:
@@ -131,6 +132,7 @@ def columns(works: Sequence[Work], device: Device) -> Columns:
         memory_ns=memory_ns,
         after_bytes=np.array([work.after_bytes for work in works], float),
         fresh_bytes=np.array([work.fresh_bytes for work in works], float),
+        kernels=np.array([work.kernel for work in works], str),
     )
 
 

@@ -17,7 +17,7 @@ class Work(NamedTuple):
     ``vector_flops`` elsewhere. ``dims`` of products, convolutions and attention are (batch, M, N, K): M and N of the
     output, K reduced; of other ops (1, rows, columns, operands). ``known`` is false where no rule prices the op: its
     bytes count, its FLOPs do not. ``after_bytes`` were moved since the last op like it, ``fresh_bytes`` are those of
-    results in new pages, where a Work is one of a step in sequence.
+    results in new pages, where a Work is one of a step in sequence. ``kernel`` is that of fused attention, if known.
     """
 
     family: str
@@ -30,6 +30,7 @@ class Work(NamedTuple):
     known: bool = True
     after_bytes: int = 0
     fresh_bytes: int = 0
+    kernel: str = ""
 
     @property
     def nbytes(self) -> int:

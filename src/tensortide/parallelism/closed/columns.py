@@ -14,12 +14,16 @@ from tensortide.errors import TensortideError
 from tensortide.parallelism.closed.configuration import HALF, Configuration, layers_of_ranks, with_shared_heads
 from tensortide.parallelism.closed.transformer import Transformer
 from tensortide.parallelism.pipelines import DEFAULT_SCHEDULE, SCHEDULES
+from tensortide.timing.attention import Shares, speed_of
 from tensortide.timing.collectives import Nodes
 from tensortide.timing.rates import matrix_tflops
+from tensortide.timing.sustained import sustained_products
 
 Floats = NDArray[np.float64]
 
 
+FITTED_SHARE = 0.869
+"""Of the peak, that products of steps reach on the A100s that the constants are fitted on (``sustained.csv``)."""
 _SETTINGS = sorted(Configuration.__struct_fields__)
 """In the order in which they name a layer, wherever they are declared."""
 
@@ -70,7 +74,9 @@ class Columns(NamedTuple):
     shards; ``full`` and ``selective`` recomputation; ``peak`` of the layers' products and ``wide_peak`` of those that
     take 16 bits at least; ``node`` devices of a node; ``element`` bytes of an element of weights and activations, and
     ``gradient`` of one of a gradient as it is exchanged; ``factor`` of the time of a layer, 1 where it is not known
-    better.
+    better; ``sustained`` and ``wide_sustained``: shares of both peaks that products of steps reach, over that of the
+    device that the constants are fitted on; ``score_forward`` and ``score_backward``: of the wide peak, that fused
+    attention does; ``again`` elements of a layer whose products ``ops`` computes again.
     """
 
     layers: Floats
@@ -99,6 +105,8 @@ class Columns(NamedTuple):
     shards: Floats
     full: Floats
     selective: Floats
+    ops: Floats
+    again: Floats
     sequence: Floats
     fused: Floats
     causal: Floats
@@ -106,6 +114,9 @@ class Columns(NamedTuple):
     overlap_tensor: Floats
     overlap_pipeline: Floats
     launch_graph: Floats
+    compiled: Floats
+    gated: Floats
+    untied: Floats
     peak: Floats
     wide_peak: Floats
     memory: Floats
@@ -115,6 +126,10 @@ class Columns(NamedTuple):
     element: Floats
     gradient: Floats
     factor: Floats
+    sustained: Floats
+    wide_sustained: Floats
+    score_forward: Floats
+    score_backward: Floats
 
     def where(self, mark: NDArray[np.bool_] | NDArray[np.int64]) -> Columns:
         """The steps that ``mark`` selects."""
@@ -141,13 +156,27 @@ def _row(shape: Transformer, one: Configuration, nodes: Nodes) -> tuple[float, .
         *(shape.kv / shape.heads, routed),
         *(one.micro_batch, one.micro_batches, one.data, one.tensor, one.pipeline, one.context, one.expert),
         *(one.chunks, SCHEDULES[one.schedule].bubble(one.pipeline, one.chunks), one.zero, one.shards),
-        *(one.recompute == "full", one.recompute == "selective"),
+        *(one.recompute == "full", one.recompute == "selective", one.recompute == "ops", shape.second_products),
         *(one.sequence, one.fused_attention, one.causal_half),
         *(one.overlap_data, one.overlap_tensor, one.overlap_pipeline, one.launch_graph),
+        *(one.compiled, shape.gated, shape.untied),
         *(peak, wide_peak, device.memory_gbytes_per_s * 1e9, float(link.bytes_per_s)),
         float(nodes.nic.bytes_per_s) * nodes.nics / nodes.devices_per_node if nodes.nic else 0.0,
         *(nodes.devices_per_node, one.element_bytes, max(one.element_bytes, one.gradient_bytes), 1.0),
+        *(_sustained(nodes, one.dtype), _sustained(nodes, one.dtype if one.element_bytes > HALF else "bfloat16")),
+        *_scores(shape, one, nodes),
     )
+
+
+def _sustained(nodes: Nodes, dtype: str) -> float:
+    """The share of the peak that products of steps reach, over that on the device of the fit; 1 where unknown."""
+    found = sustained_products(nodes.device, dtype)
+    return found.steps / FITTED_SHARE if found is not None else 1.0
+
+
+def _scores(shape: Transformer, one: Configuration, nodes: Nodes) -> Shares:
+    """Shares of the wide peak that the kernel of fused attention reaches."""
+    return speed_of(nodes.device, one.kernel).shares(shape.seq, shape.hidden / shape.heads)
 
 
 def _peak(nodes: Nodes, dtype: str) -> float:

@@ -25,8 +25,9 @@ from tensortide.parallelism.degrees import (
 )
 from tensortide.parallelism.pipelines import DEFAULT_SCHEDULE, SCHEDULES, PipelineName
 from tensortide.shown import Show
+from tensortide.timing.attention import USUAL, Kernel
 
-Recompute: TypeAlias = Literal["none", "selective", "full", "plan"]
+Recompute: TypeAlias = Literal["none", "selective", "ops", "full", "plan"]
 
 HALF = 2
 """Bytes of an element of 16 bits."""
@@ -43,13 +44,15 @@ class Configuration(ParallelDegrees, frozen=True, kw_only=True):
         batch: sequences of the whole step.
         micro_batch: sequences that a data-parallel rank computes at a time.
         chunks: parts of the layers that a pipeline rank holds, with schedules that have several.
-        recompute: ``full`` keeps the input of each layer; ``selective`` recomputes the core of attention alone; a
-            captured step may follow a ``plan``.
+        recompute: ``full`` keeps the input of each layer; ``selective`` recomputes the core of attention alone;
+            ``ops`` all but every second product and attention; a captured step may follow a ``plan``.
         fused_attention: attention without scores in memory.
+        kernel: of fused attention.
         causal_half: half of the scores are computed (a kernel that skips what is masked).
         overlap_data, overlap_tensor, overlap_pipeline: communication that runs beside compute; keys and values of a
             context group with that of data.
         launch_graph: kernels are launched as captured graphs, so that the host is no limit.
+        compiled: pointwise ops are fused by a compiler, which also launches them.
         gradient_as_bucket_view: gradients of replicas become views of the buckets of ``DistributedDataParallel``.
         gradient_bytes: of an element of a gradient, accumulated and exchanged: 4, or 2 where it stays in 16 bits.
         dtype: of the products of the layers; attention, head, weights and activations have 16 bits at least.
@@ -61,11 +64,13 @@ class Configuration(ParallelDegrees, frozen=True, kw_only=True):
     schedule: PipelineName = DEFAULT_SCHEDULE
     recompute: Recompute = "full"
     fused_attention: bool = False
+    kernel: Kernel = USUAL
     causal_half: bool = False
     overlap_data: bool = False
     overlap_tensor: bool = False
     overlap_pipeline: bool = False
     launch_graph: bool = False
+    compiled: bool = False
     gradient_as_bucket_view: bool = False
     gradient_bytes: int = 4
     dtype: str = "float16"

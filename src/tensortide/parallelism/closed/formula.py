@@ -33,6 +33,12 @@ UNDIVIDED = 0.4
 """Share of pointwise bytes of a layer that a tensor group does not divide, unless along the sequence: normalizations,
 dropout and residuals, 22 of 52 bytes an element."""
 MEMORY_SHARE = 0.8
+FUSED_BACKWARD = 2.5
+"""Products of the backward pass of fused attention over those of the forward pass: the scores again, and four."""
+COMPILED_LAUNCHES = 0.3
+"""Launches of a compiled layer over those of an eager one, whose pointwise ops are fused. Assumed."""
+COMPILED_LOGITS = 12
+"""Bytes that a compiled head moves for each logit: written, read for maximum and sum, read and its gradient written."""
 ALIGNED = 16
 """Bytes that tensor cores read at a time."""
 REFERENCE_BALANCE = 312e12 / 2039e9
@@ -134,6 +140,7 @@ def layer_ns(one: StepConstants, steps: Columns) -> Floats:
 
 def _launched_ns(one: StepConstants, steps: Columns, busy: Floats) -> Floats:
     launches = (one.host_ns + one.host_rank_ns * (steps.tensor - 1)) * (3 + steps.full) * (1 - steps.launch_graph)
+    launches = launches * np.where(steps.compiled > 0, COMPILED_LAUNCHES, 1.0)
     found: Floats = np.hypot(busy, steps.factor * launches)
     return found
 
@@ -144,16 +151,23 @@ def _layer(one: StepConstants, steps: Columns) -> _Layer:
     balance = steps.wide_peak / steps.memory / REFERENCE_BALANCE
     wide = steps.element / HALF
     slow = (1 + balance * one.tokens / tokens) * (1 + balance * one.width * t / h)
-    products = 2 * tokens * steps.met / t / (steps.peak * one.compute) * slow
+    products = 2 * tokens * steps.met / t / (steps.peak * one.compute * steps.sustained) * slow
     scored = tokens * steps.seq / t
-    scores = 4 * scored * h * (1 - 0.5 * steps.causal) / (steps.wide_peak * one.compute)
+    scored_flops = 4 * scored * h * (1 - 0.5 * steps.causal)
+    unfused = scored_flops / (steps.wide_peak * one.compute * steps.wide_sustained)
+    fused = scored_flops / steps.wide_peak
+    scores = np.where(steps.fused > 0, fused / steps.score_forward, unfused)
+    scores_backward = np.where(steps.fused > 0, FUSED_BACKWARD * fused / steps.score_backward, 2 * unfused)
     moved = one.scores * wide * scored * steps.heads * (1 - steps.fused) / steps.memory
     undivided = UNDIVIDED / np.where(steps.sequence > 0, t, 1)
-    pointwise = one.pointwise * wide * tokens * h * (undivided + (1 - UNDIVIDED) / t) / steps.memory
+    shares = undivided + (1 - UNDIVIDED) / t
+    pointwise = _pointwise_bytes(one, steps) * wide * tokens * h * shares / steps.memory
     forward = products + scores + moved + pointwise
-    again = steps.full * forward + steps.selective * (scores + moved) + 0.5 * steps.fused * scores
+    by_ops = pointwise + products * steps.again / steps.met
+    again = steps.full * forward + steps.selective * (scores + moved) + steps.ops * by_ops
     cast = CAST_BYTES * (steps.peak > steps.wide_peak) * tokens * h / t / steps.memory
-    compute = (3 * forward + again + cast) * NS
+    backward = 2 * (products + moved + pointwise) + scores_backward
+    compute = (forward + backward + again + cast) * NS
     found = _Layer(
         compute,
         _tensor_ns(one, steps, tokens, compute),
@@ -161,6 +175,16 @@ def _layer(one: StepConstants, steps: Columns) -> _Layer:
         _expert_ns(one, steps, tokens),
     )
     return _Layer(*(steps.factor * each for each in found))
+
+
+def _pointwise_bytes(one: StepConstants, steps: Columns) -> Floats:
+    """Bytes that the forward pass of pointwise ops moves for each element of the activation. Compiled, what products
+    and attention leave is read once and what they take is written once: two normalizations with the residual before
+    them (3 reads and writes of 2 bytes each, and a residual), rotated queries and keys, and the feed-forward layer's
+    activation."""
+    width = (steps.met - steps.attention) / np.where(steps.gated > 0, 3, 2) / steps.hidden**2
+    fused = 2 * (2 * 4 + 2 * (1 + steps.kv_share) + (2 + steps.gated) * width)
+    return np.where(steps.compiled > 0, np.minimum(fused, one.pointwise), one.pointwise)
 
 
 def _tensor_ns(one: StepConstants, steps: Columns, tokens: Floats, compute: Floats) -> Floats:
@@ -215,10 +239,9 @@ def head_ns(one: StepConstants, steps: Columns) -> Floats:
     width = steps.vocab / steps.tensor
     logits = steps.micro_batch * steps.seq / steps.context * width
     slow = np.where(width * steps.element % ALIGNED > 0, one.unaligned, 1.0)
-    products = 6 * logits * steps.hidden * slow / (steps.wide_peak * one.compute)
-    busy = (
-        products + one.logits * np.maximum(1, steps.element / LOSS_BYTES) * logits / (MEMORY_SHARE * steps.memory)
-    ) * NS
+    products = 6 * logits * steps.hidden * slow / (steps.wide_peak * one.compute * steps.wide_sustained)
+    each = np.where(steps.compiled > 0, COMPILED_LOGITS, one.logits) * np.maximum(1, steps.element / LOSS_BYTES)
+    busy = (products + each * logits / (MEMORY_SHARE * steps.memory)) * NS
     found: Floats = np.hypot(busy, one.head_ns * (1 - steps.launch_graph))
     return found
 
@@ -226,7 +249,9 @@ def head_ns(one: StepConstants, steps: Columns) -> Floats:
 def rank_parameters(steps: Columns) -> Floats:
     """Parameters of the rank that has most: its layers, with the word embedding in the first stage and the last."""
     layer = steps.attention + steps.feedforward / steps.expert
-    ends = layer * np.maximum(steps.first_layers, steps.last_layers) + steps.vocab * steps.hidden
+    table = steps.vocab * steps.hidden
+    ends = layer * np.maximum(steps.first_layers, steps.last_layers) + table
+    ends = ends + np.where(steps.pipeline > 1, 0.0, steps.untied * table)  # of a pipeline, one at either end
     found: Floats = np.maximum(layer * steps.most_layers, ends) / steps.tensor
     return found
 
@@ -284,7 +309,8 @@ def between_ns(one: StepConstants, steps: Columns) -> Floats:
     wire = one.gradients * steps.gradient * table / np.where(rate > 0, rate, np.inf) * NS
     hop = np.where(across, 2 * HOP_NS, one.latency_ns)
     norm = np.where(across, 2 * HOP_NS * np.log2(p), one.latency_ns + one.rank_ns * (p - 1))
-    return np.where(p > 1, wire + hop + norm, 0.0)
+    tied = (wire + hop) * (1 - steps.untied)
+    return np.where(p > 1, tied + norm, 0.0)
 
 
 def _optimizer_ns(one: StepConstants, steps: Columns) -> Floats:

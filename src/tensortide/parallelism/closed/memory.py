@@ -61,6 +61,7 @@ def memory_of_ranks(shape: Transformer, one: Configuration) -> list[RankMemory]:
     found = []
     for rank, own in enumerate(layers_of_ranks(shape.layers, one, one.chunks)):
         ends = shape.embedding_weights if rank in (0, one.pipeline - 1) else 0
+        ends += shape.head_weights if one.pipeline == 1 else 0  # of a pipeline, the table of the last rank is the head
         parameters = (layer * own + ends) / one.tensor
         weights, gradients, optimizer = (nbytes * parameters for nbytes in states)
         found.append(RankMemory(weights, gradients, optimizer, activation_bytes(shape, one, rank, own)))
@@ -82,7 +83,7 @@ def activation_bytes(shape: Transformer, one: Configuration, rank: int = 0, own:
     own = layers_of_ranks(shape.layers, one, one.chunks)[rank] if own is None else own
     activation = one.micro_batch * shape.seq / one.context * shape.hidden
     held = own * layer_bytes(shape, one) * in_flight(one, rank)
-    if one.recompute == "full":  # one layer at a time has all of them again
+    if one.recompute in ("full", "ops"):  # one layer at a time has all of them again
         held += layer_bytes(shape, without_recompute(one))
     if rank == one.pipeline - 1:
         width = one.element_bytes
@@ -96,12 +97,15 @@ def layer_bytes(shape: Transformer, one: Configuration) -> float:
     activation = one.micro_batch * shape.seq / one.context * h
     undivided = t if one.sequence else 1
     e = one.element_bytes
+    wide = (shape.active if shape.experts else 1) * shape.ffn / h
+    kv = shape.kv / shape.heads
     if one.recompute == "full":
         return e * activation / undivided
+    if one.recompute == "ops":  # its input; queries, values, the wide product, attention; of three products the last
+        return e * activation * ((1 + shape.gated) / undivided + (2 + kv + wide) / t)
     scores = (2 * e + MASK_BYTES) * shape.heads * shape.seq / h
     kept = 0.0 if one.recompute == "selective" or one.fused_attention else scores
-    wide = (shape.active if shape.experts else 1) * shape.ffn / h
-    projections = e * (2 + 2 * shape.kv / shape.heads + (4 if shape.gated else 2) * wide)
+    projections = e * (2 + 2 * kv + (4 if shape.gated else 2) * wide)
     return activation * ((4 * e + 2 * MASK_BYTES) / undivided + (projections + kept) / t)
 
 

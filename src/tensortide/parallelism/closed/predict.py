@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from msgspec.structs import astuple
 
 from tensortide.parallelism.closed.columns import Columns, Step, columns, layer_of
 from tensortide.parallelism.closed.configuration import HALF, Configuration, check, layers_of_stages
-from tensortide.parallelism.closed.constants import Reference, StepConstants, pool_of, shipped
+from tensortide.parallelism.closed.constants import FUSED, Reference, StepConstants, pool_of, shipped
 from tensortide.parallelism.closed.formula import head_ns, layer_ns, parts
 from tensortide.parallelism.closed.memory import RankMemory, rank_memory
 from tensortide.parallelism.closed.transformer import Transformer
+from tensortide.timing.attention import is_known
 from tensortide.timing.collectives import Nodes
 from tensortide.timing.estimates import Estimate, Provenance
 from tensortide.timing.intervals import UNMEASURED
@@ -62,6 +64,12 @@ def predict_step(
     known = alike and nodes.size <= Reference().devices
     half = pool_of(nodes.count, known=factor is not None).of(ns)
     below, above = (half.below, half.above) if known else (max(UNMEASURED, half.below), max(UNMEASURED, half.above))
+    if (
+        configuration.fused_attention
+        and configuration.element_bytes == HALF
+        and is_known(nodes.device, configuration.kernel)
+    ):
+        below, above, _ = astuple(FUSED.all)
     provenance = Provenance.INTERPOLATED if known else Provenance.EXTRAPOLATED
     time = Estimate.of(ns, below, above, provenance, "step")
     layers = layers_of_stages(shape.layers, configuration.pipeline * configuration.chunks)

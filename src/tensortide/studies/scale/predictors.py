@@ -20,6 +20,7 @@ from tensortide.parallelism.pipelines import Run, RunKind, StageTime, play
 from tensortide.shown import Show
 from tensortide.studies.scale.timeline import step_timeline, with_shown_micro_batches
 from tensortide.timelines.timeline import Timeline
+from tensortide.timing.attention import basis
 from tensortide.timing.collectives import Nodes
 from tensortide.timing.estimates import Estimate
 from tensortide.timing.rates import matrix_tflops
@@ -124,7 +125,8 @@ class ClosedForm:
         flops = self.shape.flops(one.batch, causal=one.causal_half)
         peak = matrix_tflops(nodes.device, one.dtype)
         assert peak is not None, "predict_step has found it"
-        remarks = () if made.factor is None else (_MEASURED.format(made.factor),)
+        kernel = basis(nodes.device, one.kernel) if one.fused_attention else "unfused, with its scores in memory"
+        remarks = (f"Attention: {kernel}.", *([] if made.factor is None else [_MEASURED.format(made.factor)]))
         ideal = flops / peak / 1e3
         return ScalePrediction(made.time, made.parts, made.memory._asdict(), ideal, remarks, self._ranks(one, made))
 

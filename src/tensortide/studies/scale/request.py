@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal, TypeAlias
 
 from msgspec import structs
 
@@ -29,19 +29,21 @@ from tensortide.studies.scale.launched import Launch, Launched, known_degrees
 from tensortide.studies.scale.predictors import ClosedForm, Predictor
 from tensortide.studies.scale.problem import DegreeRequest, Problem, known
 from tensortide.studies.scale.run import check_runnable, run_best
-from tensortide.studies.scale.study import Scale, scale
+from tensortide.studies.scale.study import Scale, scale, with_faster_recomputation
 from tensortide.targets.machines import machines_of, nodes_for, one_of, say_wiring
 from tensortide.targets.opening import graph_of
 from tensortide.targets.requests import TARGET, CaptureRequest, LinkRatesRequest, single_machine
 from tensortide.timing import DEFAULT_DEVICE
+from tensortide.timing.attention import KERNELS, USUAL, Kernel
 from tensortide.timing.collectives import Nodes
 from tensortide.timing.collectives.nodes import NIC, unknown_rate
 from tensortide.units import parse_bytes
 
 LOG = logging.getLogger("tensortide")
 DTYPE = "bfloat16"
-_KINDS: dict[str, Recompute] = {"none": "none", "selective": "selective", "full": "full"}
+_KINDS: dict[str, Recompute] = {"none": "none", "selective": "selective", "ops": "ops", "full": "full"}
 """Kinds of recomputation that need no plan."""
+Attention: TypeAlias = Literal["unfused"] | Kernel
 _CAPTURED = (
     "a captured step has the dtypes of its tensors, so capture it under torch.autocast, or with parameters of that type"
 )
@@ -78,8 +80,9 @@ class StrategyRequest(Request):
     recompute: Annotated[
         str | None,
         Opt(
-            "What to recompute in the backward pass: none, selective (the core of attention), full (every block), or a "
-            "plan for the target, written by tensortide plan (default: full with --model, else none).",
+            "What to recompute in the backward pass: none, selective (the core of attention), ops (with --model: all "
+            "but attention and every second product), full (every block), or a plan for the target, written by "
+            "tensortide plan (default: full with --model, else none).",
             value="WHAT",
         ),
     ] = None
@@ -96,11 +99,28 @@ class StrategyRequest(Request):
             "with two parts of each sequence, which mirror each other)."
         ),
     ] = "gather"
-    fused_attention: Annotated[bool, Opt("Attention that keeps no scores in memory (with --model).")] = False
+    fused_attention: Annotated[bool, Opt(f"Attention that keeps no scores in memory, by {USUAL} (with --model).")] = (
+        False
+    )
+    attention: Annotated[
+        Attention | None,
+        Opt(
+            f"Kernel of attention, with --model: unfused, or one that keeps no scores in memory: {', '.join(KERNELS)} "
+            "(default: unfused).",
+            group="A transformer in place of a target",
+        ),
+    ] = None
     overlap: Annotated[
         bool,
         Opt(
             "Overlap communication with compute: gradients, tensor collectives, transfers.",
+            group="Schedule and overlap",
+        ),
+    ] = False
+    overlap_data: Annotated[
+        bool,
+        Opt(
+            "Overlap the exchange of gradients and parameters alone: tensor collectives and transfers are exposed.",
             group="Schedule and overlap",
         ),
     ] = False
@@ -109,7 +129,11 @@ class StrategyRequest(Request):
         Opt("Gradients become views of the buckets of DistributedDataParallel, as its option of this name makes them."),
     ] = False
 
-    RULES = (exclusive("gradient_as_bucket_view", "zero", why="ZeRO has no buckets"),)
+    RULES = (
+        exclusive("gradient_as_bucket_view", "zero", why="ZeRO has no buckets"),
+        exclusive("fused_attention", "attention"),
+        exclusive("overlap", "overlap_data"),
+    )
 
     @property
     def plan(self) -> Plan | None:
@@ -134,7 +158,8 @@ class ScaleRequest(Request):
         Transformer | None,
         Opt(
             "A transformer in place of a target: layers=96,hidden=12288,heads=96,seq=2048,vocab=51200; also "
-            "feedforward, kv_heads, gated, experts, active (docs/scale.md).",
+            "feedforward, kv_heads, gated, untied, experts, active; or a published one: llama3-8b, gpt3-175b, mpt-7b "
+            "(docs/scale.md).",
             read=transformer,
             common=True,
             value="SIZES",
@@ -190,12 +215,13 @@ class ScaleRequest(Request):
         needs("dtype", "model", why=_CAPTURED),
         needs("model", "batch", why="the samples of a step of all devices, as --batch 1536"),
         needs("fused_attention", "model"),
+        needs("attention", "model", why="a captured step has the kernels that it was captured with"),
         needs("gradient_as_bucket_view", "target", why="a closed form counts no buckets"),
         needs("keys", "target", why="a closed form has a ring with --overlap"),
         needs("keys", "context", why="its ranks exchange keys"),
         *(
             needs(name, "target", why="--model captures nothing")
-            for name in ("set", "real", "first_step", "assume", "device", "ranks", "compiled", "step", "fake")
+            for name in ("set", "real", "first_step", "assume", "device", "ranks", "step", "fake")
         ),
     )
 
@@ -230,9 +256,14 @@ class ScaleRequest(Request):
             for name in Configuration.__struct_fields__
             if (value := getattr(self.strategy, name, None)) is not None
         }
-        given |= dict.fromkeys(("overlap_data", "overlap_tensor", "overlap_pipeline"), self.strategy.overlap)
+        given |= dict.fromkeys(("overlap_tensor", "overlap_pipeline"), self.strategy.overlap)
+        given |= {"overlap_data": self.strategy.overlap or self.strategy.overlap_data}
         given |= {"batch": self.batch or 1, "dtype": self.dtype or DTYPE, "recompute": self._recompute()}
-        return Configuration(**given, causal_half=self.strategy.fused_attention)
+        asked = self.strategy.attention
+        kernel = USUAL if asked in (None, "unfused") else asked
+        fused = self.strategy.fused_attention or asked not in (None, "unfused")
+        given |= {"fused_attention": fused, "causal_half": fused, "kernel": kernel}
+        return Configuration(**given, compiled=self.model is not None and self.capture.compiled)
 
     def problem(self) -> Problem:
         """The question to the study. Raises DegreesError for degrees that contradict each other."""
@@ -251,6 +282,10 @@ class ScaleRequest(Request):
             return "none" if self.model is None else "full"
         if asked not in _KINDS and self.model is not None:
             raise RequestError(f"--recompute {asked}: with --model it is {', '.join(_KINDS)}")
+        if asked == "ops" and self.model is None:
+            raise RequestError(
+                "--recompute ops goes with --model: capture the target with its own checkpointing policy"
+            )
         return _KINDS.get(asked, "plan")
 
 
@@ -287,7 +322,8 @@ def answer(asked: ScaleRequest, search: Search = UNWATCHED) -> Scale | Launched:
         predictor = captured = _captured(graph, asked, problem, plan)
         if asked.batch is None:
             problem = structs.replace(problem, base=structs.replace(problem.base, batch=captured.batch))
-    return scale(problem, predictor, search.known, search.stopped, asked.workers.where)
+    found = scale(problem, predictor, search.known, search.stopped, asked.workers.where)
+    return found if asked.model is None else with_faster_recomputation(found, predictor)
 
 
 def scale_and_run(asked: ScaleRequest) -> Scale | Launched:

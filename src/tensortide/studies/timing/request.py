@@ -43,12 +43,15 @@ from tensortide.targets.requests import (
 from tensortide.timelines.machines import MachineStep
 from tensortide.timelines.step import Launch, StepTimeline, step_timeline
 from tensortide.timing import Device, Durations, device, save_durations
+from tensortide.timing.attention import KERNELS, Kernel, basis, is_known, with_kernel
 from tensortide.timing.collectives import Nodes
 from tensortide.timing.durations import SUFFIX
 from tensortide.timing.samples import remember
 from tensortide.timing.standins import require_all, unpredicted
 
 _MEASURED = ("measure", "isolated")
+_GIVEN = ("durations", *_MEASURED, "recorded", "against")
+"""Options of times that are not predicted."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +83,14 @@ class TimeRequest(Request):
     launch: Annotated[Launch, Opt("Predict ops that the host issues one by one, or a captured graph of them.")] = (
         "eager"
     )
+    attention: Annotated[
+        Kernel | None,
+        Opt(
+            "Predict fused attention at the speed of another kernel than that of the captured ops: "
+            f"{', '.join(KERNELS)}.",
+            group="Prediction",
+        ),
+    ] = None
     times: TimesRequest = TimesRequest()
     how: MeasureRequest = MeasureRequest()
     depth: Depth = 3
@@ -89,6 +100,8 @@ class TimeRequest(Request):
 
     RULES = (
         exclusive("durations", "machines", "measure", "isolated", "recorded"),
+        needs("attention", "machines", why="kernels have a speed on each machine"),
+        *(exclusive("attention", name, why="it is of predicted times") for name in _GIVEN),
         needs("steps", *_MEASURED),
         needs("clock", *_MEASURED),
         needs("threads", *_MEASURED),
@@ -136,6 +149,7 @@ def answer(asked: TimeRequest, say: Say = silent) -> TimedStep:
     graph, durations = _durations(asked, say)
     # Each machine has kernels of its own, so a workload is captured for each.
     graphs = captured_for(asked.target, asked.capture, graph) if len(chosen) > 1 else [graph]
+    graphs = [with_kernel(each, asked.attention) for each in graphs]
     predicted = predicted_steps(graphs, durations, chosen, asked.launch)
     if asked.how.strict:
         _require_known(graph, durations, predicted)
@@ -156,6 +170,10 @@ def _machines(asked: TimeRequest) -> list[Nodes]:
     if ranks and (other := next((one for one in chosen if one.size not in (1, ranks)), None)):
         raise RequestError(f"--ranks {ranks} captures one of {ranks} processes; {other} has {other.size}")
     require_distinct(chosen)
+    if (kernel := asked.attention) is not None:
+        for one in chosen:
+            if not is_known(one.device, kernel):
+                raise RequestError(f"--attention {kernel}: {basis(one.device, kernel)}, in scale alone")
     asked.links.require_several(max([1, *(one.size for one in chosen)]), max([1, *(one.count for one in chosen)]))
     for one in chosen:
         say_wiring(one)
@@ -170,6 +188,9 @@ def _durations(asked: TimeRequest, say: Say) -> tuple[Graph, Durations]:
         if not isinstance(source, File) or not source.importer.has("step"):
             raise RequestError(f"{source}: --from takes a profiler's trace or a list of times")
         step = source.read(step=graph_of(asked.target, capture))
+    elif asked.attention is not None:
+        own = Imported(with_kernel(graph_of(asked.target, capture, say), asked.attention))
+        step = with_durations(own, TimesRequest(), capture.machine, say=say)
     elif asked.how.isolated:
         alone = Imported(graph_of(asked.target, capture))
         step = with_durations(alone, TimesRequest(measure=True), say=say, **asked.how.conditions(capture.device))
