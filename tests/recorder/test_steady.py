@@ -13,6 +13,7 @@ from tensortide import capture, timeline
 from tensortide.graph.model import Graph
 from tensortide.recorder import building
 from tensortide.recorder.building import record
+from tensortide.recorder.recording import Recording
 
 Step = Callable[[], object]
 MIB = 1 << 20
@@ -71,19 +72,7 @@ def test_a_cache_that_a_step_makes_longer_is_released_when_it_is_replaced() -> N
 
 
 def test_the_history_of_l_bfgs_grows_and_is_named() -> None:
-    def workload() -> Step:
-        model, x = nn.Linear(64, 64, bias=False), torch.randn(4, 64)
-        update = torch.optim.LBFGS(model.parameters(), history_size=20, max_iter=1)
-
-        def closure() -> torch.Tensor:
-            update.zero_grad()
-            loss = model(x).square().mean()
-            loss.backward()
-            return loss
-
-        return lambda: update.step(closure)
-
-    (said,) = growth(capture(workload))
+    (said,) = growth(capture(lbfgs))
     assert "weight.old_dirs by 16.00 KiB, weight.old_stps by 16.00 KiB" in said
 
 
@@ -128,4 +117,83 @@ def test_a_step_that_cannot_run_again_keeps_its_record() -> None:
         return lambda: means.append(next(batches) * 2)
 
     (said,) = growth(capture(workload))
-    assert said.startswith("the step may not repeat: another one fails (StopIteration")
+    assert said.startswith("no step repeats the one before: another one fails (StopIteration")
+
+
+# -- loops that run ---------------------------------------------------------------------------------
+
+
+def recorded(step: Step, passes: int, number: int | None = None) -> tuple[Graph, int]:
+    """The Graph of a loop of ``step``, and the number of passes after which it was recorded."""
+    over = passes
+    with Recording(number) as recording:
+        for i in range(passes):
+            step()
+            if recording.done:
+                over = min(over, i + 1)
+    return recording.graph, over
+
+
+def lbfgs(history: int = 20) -> Step:
+    model, x = nn.Linear(64, 64, bias=False), torch.randn(4, 64)
+    update = torch.optim.LBFGS(model.parameters(), history_size=history, max_iter=1)
+
+    def closure() -> torch.Tensor:
+        update.zero_grad()
+        loss: torch.Tensor = model(x).square().mean()
+        loss.backward()
+        return loss
+
+    return lambda: update.step(closure)
+
+
+def test_an_ordinary_loop_is_recorded_in_its_second_step() -> None:
+    graph, over = recorded(trained("Adam"), 5)
+    assert over == 2
+    assert not growth(graph)
+
+
+@pytest.mark.parametrize(
+    ("passes", "why"), [(2, "no other was recorded"), (3, "of 2, the last is"), (9, "of 4, the last is")]
+)
+def test_a_loop_whose_state_grows_is_recorded_where_it_ends_or_after_a_few(passes: int, why: str) -> None:
+    graph, over = recorded(lbfgs(), passes)
+    assert over == min(passes, 5)
+    (said,) = growth(graph)
+    assert why in said
+    assert "weight.old_dirs by 16.00 KiB" in said
+
+
+def test_a_history_that_is_full_does_not_grow() -> None:
+    graph, over = recorded(lbfgs(history=2), 9)
+    assert over < 6
+    assert not growth(graph)
+    names = {each.name for each in graph.named if "old_" in each.name}
+    assert len(names) == 4  # two of each
+
+
+def test_a_step_that_is_asked_for_by_number_is_recorded() -> None:
+    graph, over = recorded(lbfgs(), 5, 3)
+    assert over == 3
+    assert not growth(graph)
+
+
+def test_buckets_that_a_loop_builds_anew_are_not_in_the_recorded_step() -> None:
+    model, x, calls = nn.Linear(512, 512, bias=False), torch.randn(4, 512), 0
+    update, bucket = torch.optim.SGD(model.parameters(), lr=0.1), torch.zeros(512 * 512)
+    model.weight.grad = bucket.view(512, 512)
+
+    def step() -> None:
+        nonlocal calls, bucket
+        calls += 1
+        if calls == 2:
+            bucket = torch.zeros(512 * 512)
+            model.weight.grad = bucket.view(512, 512)
+        update.zero_grad(set_to_none=False)
+        model(x).square().mean().backward()
+        update.step()
+
+    graph, over = recorded(step, 6)
+    assert over == 3
+    assert not growth(graph)
+    assert 3 * MIB <= timeline(graph).peak_bytes < 3 * MIB + 64 * 1024  # weight, gradient, and one that is added to it

@@ -205,7 +205,7 @@ def captured(
             progress("recording")
             again = functools.partial(record, step, workload, hyperparameters, mode, graphs, first_step=first_step)
             another = functools.partial(again, counted=lambda ops: progress(f"recording: {ops:,} ops"))
-            graph = another() if first_step else first_repeated(another(), another)
+            graph = another() if first_step else first_repeated(another)
             if mode is not None:
                 mode.values.check()
             if mode is None or changes or not any(reading.in_step for reading in mode.values.readings.values()):

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Callable, Iterator
+from typing import cast
 
 from msgspec.structs import replace
 
@@ -26,30 +27,44 @@ _INDEX = re.compile(r"\[[^]]*\]")
 _RESULT = re.compile(r"output(\[\d+\])?")
 
 
-def first_repeated(graph: Graph, another: Callable[[], Graph]) -> Graph:
-    """The first step that is equal to its predecessor, from the one of ``graph`` on; ``another`` records the next one.
+class Search:
+    """Search for the first step that is equal to its predecessor, in the records of steps in a row."""
 
-    If none is within a few, or another step fails, it is the last one, and an assumption says what changes.
-    """
-    recorded = 1
-    while changes_state(graph):
-        if recorded == MOST_STEPS:
-            return _with_note(graph, f"no step repeats the one before: of {recorded}, the last is recorded")
-        try:
-            following = another()
-        except CaptureError as error:
-            why = (error.reason or str(error)).partition("\n")[0]
-            return _with_note(graph, f"the step may not repeat: another one fails ({why})")
-        if repeats(graph, following):
-            return following
-        graph, recorded = following, recorded + 1
-    return graph
+    def __init__(self) -> None:
+        self._recorded = 0
+        self._last: Graph | None = None
+        self._ended = False
+
+    def ends(self, graph: Graph) -> bool:
+        """Note the record of the next step. Returns True if it is the one, or if no other is to be tried."""
+        before, self._last = self._last, graph
+        self._recorded += 1
+        self._ended = not changes_state(graph) or (before is not None and repeats(before, graph))
+        return self._ended or self._recorded == MOST_STEPS
+
+    def result(self, why: str = "") -> Graph | None:
+        """The record of the last step, if there is one. If that does not repeat, an assumption says what grows, and
+        ``why`` no other was recorded."""
+        graph = self._last
+        if graph is None or self._ended:
+            return graph
+        why = why or (f"of {self._recorded}, the last is recorded" if self._recorded > 1 else "no other was recorded")
+        note = f"no step repeats the one before: {why}. {grows(graph)}"
+        return replace(graph, meta=replace(graph.meta, assumptions=(*graph.meta.assumptions, note)))
 
 
-def _with_note(graph: Graph, text: str) -> Graph:
-    """``graph`` with the assumption that ``text`` and what grows are."""
-    note = f"{text}. {grows(graph)}"
-    return replace(graph, meta=replace(graph.meta, assumptions=(*graph.meta.assumptions, note)))
+def first_repeated(another: Callable[[], Graph]) -> Graph:
+    """The first step that repeats; ``another`` records the next one. Raises CaptureError if the first cannot be."""
+    search = Search()
+    try:
+        while not search.ends(another()):
+            pass
+    except CaptureError as error:
+        why = (error.reason or str(error)).partition("\n")[0]
+        if (last := search.result(f"another one fails ({why})")) is not None:
+            return last
+        raise
+    return cast(Graph, search.result())
 
 
 def changes_state(graph: Graph) -> bool:
