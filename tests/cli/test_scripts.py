@@ -287,7 +287,8 @@ def test_a_script_with_a_memory_limit_runs_on_fake_tensors_and_says_so_once(fold
 @pytest.mark.slow
 def test_a_script_that_runs_for_real_says_so_first(folder: Path) -> None:
     lines = tensortide(folder, "count", "--", "train.py").stderr.splitlines()
-    assert lines[0].startswith("note: running train.py for real on the CPU, to a step that repeats; --machine t4 records it")
+    said = "note: running train.py for real on the CPU, to a step that repeats; --machine t4 records it"
+    assert lines[0].startswith(said)
     assert "note: running" not in tensortide(folder, "count", "--quiet", "--", "train.py").stderr
 
 

@@ -67,6 +67,11 @@ def first_repeated(another: Callable[[], Graph]) -> Graph:
     return cast(Graph, search.result())
 
 
+def is_result(name: str) -> bool:
+    """True for the name of a tensor that the step returns."""
+    return _RESULT.fullmatch(name) is not None
+
+
 def changes_state(graph: Graph) -> bool:
     """True if the step leaves state that it made: anything with a name but its result, or the gradients of its backward
     pass."""
@@ -93,7 +98,7 @@ def grows(graph: Graph) -> str:
 
 def _made(graph: Graph) -> Iterator[Storage]:
     """Storages of state that were born in the step and outlive it."""
-    named = {graph.tensors[each.tensor].storage for each in graph.named if not _RESULT.fullmatch(each.name)}
+    named = {graph.tensors[each.tensor].storage for each in graph.named if not is_result(each.name)}
     for index, storage in enumerate(graph.storages):
         if storage.birth is None or storage.death is not None or storage.nbytes < _SMALL_BYTES:
             continue
