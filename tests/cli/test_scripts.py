@@ -249,8 +249,8 @@ def test_a_command_that_is_said_runs_as_it_stands(typed: str, folder: Path) -> N
         ("fit", "A100-SXM-80GB", "on fake tensors of a pretended A100-SXM-80GB: values that it prints"),
         ("report --machine t4", "T4", "on fake tensors of a pretended T4: values that it prints"),
         ("count --fake", None, "on fake tensors: values that it prints"),
-        ("fit --real --memory 24GiB", None, "for real on the CPU, to its step 2; --machine t4 records it"),
-        ("fit --device cpu", None, "for real on the CPU, to its step 2; --machine t4 records it"),
+        ("fit --real --memory 24GiB", None, "for real on the CPU, to a step that repeats; --machine t4 records it"),
+        ("fit --device cpu", None, "for real on the CPU, to a step that repeats; --machine t4 records it"),
         ("count --compiled --keep-running", None, "for real on the CPU, to its end"),
     ],
 )
@@ -287,7 +287,8 @@ def test_a_script_with_a_memory_limit_runs_on_fake_tensors_and_says_so_once(fold
 @pytest.mark.slow
 def test_a_script_that_runs_for_real_says_so_first(folder: Path) -> None:
     lines = tensortide(folder, "count", "--", "train.py").stderr.splitlines()
-    assert lines[0].startswith("note: running train.py for real on the CPU, to its step 2; --machine t4 records it")
+    said = "note: running train.py for real on the CPU, to a step that repeats; --machine t4 records it"
+    assert lines[0].startswith(said)
     assert "note: running" not in tensortide(folder, "count", "--quiet", "--", "train.py").stderr
 
 

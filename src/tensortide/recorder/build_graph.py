@@ -34,6 +34,14 @@ class State:
         for name, tensor, role in self.walk():
             self._add(name, tensor, role)
 
+    def register_left(self, found: Found) -> None:
+        """Name the tensors ``found`` at the end of the step; those that it has made are outputs, not inputs."""
+        self._found = found
+        for name, tensor, role in self.walk():
+            known = self._recorder.storage_of(tensor)
+            made = role is Role.INPUT and known is not None and self._recorder.storages[known].birth is not None
+            self._add(name, tensor, Role.OUTPUT if made else role)
+
     @contextlib.contextmanager
     def gradients_watched(self) -> Iterator[None]:
         """Name each gradient at the moment it is accumulated, since the step may release it before its end."""

@@ -38,6 +38,7 @@ from tensortide.recorder.readings import Number, Sentences
 from tensortide.recorder.remedies import Remedy
 from tensortide.recorder.settings import in_tf32
 from tensortide.recorder.standins import clones, fakes, loaders
+from tensortide.recorder.steady import first_repeated
 from tensortide.recorder.surroundings import undisturbed
 from tensortide.recorder.target import Scalar, workload
 from tensortide.recorder.torch_compat import allocator_settings, disable_current_modes
@@ -206,7 +207,8 @@ def captured(
         with built(workload, hyperparameters, **how, progress=progress) as step:
             progress("recording")
             again = functools.partial(record, step, workload, hyperparameters, mode, graphs, first_step=first_step)
-            graph = again(counted=lambda ops: progress(f"recording: {ops:,} ops"))
+            another = functools.partial(again, counted=lambda ops: progress(f"recording: {ops:,} ops"))
+            graph = another() if first_step else first_repeated(another)
             if mode is not None:
                 mode.values.check()
             if mode is None or changes or not any(reading.in_step for reading in mode.values.readings.values()):
@@ -255,14 +257,14 @@ def record(
     """Run ``step`` once and return its Graph; ``counted`` receives the number of ops now and then. Raises TooManyOps if
     it has over ``most`` ops."""
     name = workload.name
-    found = Isolation(lambda tensor: tensor)
-    found.visit(step)
+    found = _found(step)
     tracker = Tracker(found.roots(), compiled)
     how = compiled or EagerStep()
     recorder = how.recorder(tracker.context)
     recorder.most, recorder.counted = most, counted
     state = State(recorder, found)
     state.register()
+    found.weaken()
     if mode is None:
         gc.collect()
     else:
@@ -281,9 +283,18 @@ def record(
         if not recorder.ops:
             raise CaptureError(f"the step of {name} ran no op{_idle(result)}")
         state.add_outputs(result)
-        state.register()
+        left = _found(step)
+        state.register_left(left)
+        left.weaken()
         meta = how.told(_meta(workload, hyperparameters, mode, first_step, _loop(tracker.stepped, name)))
         return build(recorder, tracker, state, meta, composites)
+
+
+def _found(step: Step) -> Isolation:
+    """Everything that the step reaches now."""
+    found = Isolation(lambda tensor: tensor)
+    found.visit(step)
+    return found
 
 
 def _idle(result: Any) -> str:

@@ -6,7 +6,7 @@ import gc
 import inspect
 import sys
 from collections import UserDict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -40,7 +40,7 @@ class Found:
 
     modules: dict[str, torch.nn.Module] = field(default_factory=dict)
     optimizers: dict[str, torch.optim.Optimizer] = field(default_factory=dict)
-    tensors: dict[str, torch.Tensor] = field(default_factory=dict)
+    tensors: MutableMapping[str, torch.Tensor] = field(default_factory=dict)
 
     def is_compiled(self) -> bool:
         """True if ``torch.compile`` made a module, or compiles its calls."""

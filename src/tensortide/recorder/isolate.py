@@ -12,6 +12,7 @@ import contextlib
 import functools
 import operator
 import types
+import weakref
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
@@ -72,6 +73,12 @@ class Isolation(Found):
         """Keep the swapped tensors in place, and drop all references."""
         for kept in (self._seen, self._undo, self.modules, self.optimizers, self.tensors):
             kept.clear()
+
+    def weaken(self) -> None:
+        """Keep no tensor resident any more; those that the step drops lose their names."""
+        self._seen.clear()
+        self._undo.clear()
+        self.tensors = weakref.WeakValueDictionary(self.tensors)
 
     def close(self) -> None:
         """Remove the gradient hooks of the stand-ins: reference cycles through them would never be collected."""

@@ -26,7 +26,8 @@ from tensortide.recorder.hand_updates import HandUpdates
 from tensortide.recorder.live_step import LiveStep
 from tensortide.recorder.not_reached import not_reached, times
 from tensortide.recorder.periods import Periods
-from tensortide.recorder.surroundings import alone, replaced
+from tensortide.recorder.steady import Search
+from tensortide.recorder.surroundings import alone, replaced, wrapped
 from tensortide.recorder.torch_compat import LoaderIterator, disable_current_modes
 
 if TYPE_CHECKING:
@@ -40,13 +41,14 @@ class Recording:
     """One training step of the loop that runs while the context is open; ``graph`` once it has ended.
 
     A training step lasts from one optimizer step to the next (``recorder.periods``). ``step`` is the number of the one
-    to record, counted from 1; the second is the first that finds all optimizer state. The loop continues after it.
+    to record, counted from 1; by default it is the first that repeats (``recorder.steady``), from the second on, which
+    finds all optimizer state. The loop continues after it.
     ``recorded`` is called when the step has ended, and ``after`` at every hook that the loop reaches later.
     """
 
     def __init__(
         self,
-        step: int = 2,
+        step: int | None = None,
         *,
         name: str = "",
         mode: StepFakeMode | None = None,
@@ -54,9 +56,10 @@ class Recording:
         recorded: Callable[[Recording], None] | None = None,
         after: Callable[[], None] | None = None,
     ) -> None:
-        if step < 1:
+        if step is not None and step < 1:
             raise CaptureError(f"there is no step {step}: steps are counted from 1")
-        self.step, self.name, self.mode, self.compiled = step, name, mode, compiled
+        self.step, self.name, self.mode, self.compiled = 2 if step is None else step, name, mode, compiled
+        self._search = Search() if step is None else None
         self.eager = False
         """True if the ops are the eager ones of what ``torch.compile`` would compile."""
         self.notes: set[str] = set()
@@ -147,7 +150,7 @@ class Recording:
                 (DataLoader, "__iter__", self._iterated),
                 (LoaderIterator, "__next__", self._next),
             ):
-                stack.enter_context(replaced(owner, name, _wrapped(getattr(owner, name), around)))
+                stack.enter_context(replaced(owner, name, wrapped(getattr(owner, name), around)))
             gc.collect()
             for optimizer in existing(torch.optim.Optimizer):
                 if "state" in vars(optimizer) and self._know(optimizer):  # a wrapper shares that of another
@@ -158,6 +161,8 @@ class Recording:
 
     def __exit__(self, *error: Any) -> None:
         self._open.close()
+        if self._graph is not None and not (self._done or self._is_function):  # the loop ended before a step repeated
+            self._ends()
 
     def _leave(self) -> None:
         if self._record is not None:
@@ -208,11 +213,19 @@ class Recording:
         try:
             if self.mode is not None:
                 self.mode.values.check()
-            self._graph = record.finish(replace(meta, compiled=self.eager), result)
-            if self._graph is None:
-                self.error = CaptureError("the recorded step ran no op in this thread")
+            graph = record.finish(replace(meta, compiled=self.eager), result)
+            if graph is None:
+                raise CaptureError("the recorded step ran no op in this thread")
+            over = self._search is None or self._search.ends(graph)
+            self._graph = graph if self._search is None else self._search.result()
+            if not over:
+                return
         except Exception as error:  # noqa: BLE001 the loop continues; ``graph`` raises it
-            self.error = error
+            self.error = error if self._graph is None else None
+        self._ends()
+
+    def _ends(self) -> None:
+        """Stop watching for a step, and report the one that was recorded."""
         self._done = True
         if self._on_recorded is not None:
             self._on_recorded(self)
@@ -220,12 +233,9 @@ class Recording:
     def _end_training_step(self) -> None:
         """Begin, end or restart the record after the end of a training step."""
         self._end_pending = False
-        if (
-            self._record is not None and not self._whole and self.periods.count < self.step
-        ):  # an optimizer's step was skipped
-            self._leave()
         if self._record is not None and not self._whole:
-            self._finish()
+            skipped = self.periods.count < self.step  # an optimizer's step was
+            self._leave() if skipped else self._finish()
         if self.mode is not None:
             self.mode.values.starts()
         if not self._done and not self._whole and self._record is None and self.periods.count >= self.step - 1:
@@ -372,28 +382,19 @@ class Recording:
         return batch
 
 
-def record(function: Callable[P, R] | None = None, *, step: int = 2, name: str = "") -> Any:
+def record(function: Callable[P, R] | None = None, *, step: int | None = None, name: str = "") -> Any:
     """Record one training step of a running loop, on real tensors and without changing it.
 
     >>> with tensortide.record() as recording:
     ...     train(model, loader)
     >>> recording.graph
 
-    A training step lasts from one optimizer step to the next; ``step`` is the number of the one to record. The loop
-    continues after it. As a decorator (``@tensortide.record``) of a function that runs one step, or a loop of them, it
-    leaves the graph in ``function.recording.graph``.
+    A training step lasts from one optimizer step to the next; ``step`` is the number of the one to record, by
+    default the first that repeats, from the second on. The loop continues after it. As a decorator
+    (``@tensortide.record``) of a function that runs one step, or a loop of them, it leaves the graph in
+    ``function.recording.graph``.
     """
-    check_argument("step", step, (int,), "the number of a training step, from 1 up")
+    check_argument("step", step, (int, type(None)), "the number of a training step, from 1 up")
     if function is not None and not callable(function):
         raise WorkloadError(f"record takes the function below @tensortide.record, not a {type(function).__name__}")
     return Recording(step, name=name) if function is None else Recording(step, name=name)(function)
-
-
-def _wrapped(function: Callable[..., Any], around: Callable[..., Any]) -> Callable[..., Any]:
-    """Wrap ``function``: calls go to ``around``, with ``function`` as first argument."""
-
-    @functools.wraps(function)
-    def call(*args: Any, **kwargs: Any) -> Any:
-        return around(function, *args, **kwargs)
-
-    return call

@@ -36,16 +36,16 @@ _MOST_PLACES = 4
 class ScriptOptions:
     """Options of recording a script's training step.
 
-    ``step`` is its number. ``fake`` runs the script on fake tensors, with values to ``assume``. A pretended ``device``
-    or ``machine`` implies fake tensors, and ``real`` excludes both. ``keep_running`` lets the script continue after
-    the step. ``ranks`` runs it as one of that many processes: number ``rank``, or the first that its launcher starts
-    here. ``compiled`` records the graphs of ``torch.compile``.
+    ``step`` is its number, by default that of the first that repeats. ``fake`` runs the script on fake tensors, with
+    values to ``assume``. A pretended ``device`` or ``machine`` implies fake tensors, and ``real`` excludes both.
+    ``keep_running`` lets the script continue after the step. ``ranks`` runs it as one of that many processes: number
+    ``rank``, or the first that its launcher starts here. ``compiled`` records the graphs of ``torch.compile``.
     ``compare`` runs the script again with other values, if it reads any, to tell whether its step depends on them.
     ``patience`` is the time, in seconds, in which it must end after the step, ``idle`` the longest in which it may do
     nothing before.
     """
 
-    step: int = 2
+    step: int | None = None
     real: bool = False
     fake: bool = False
     keep_running: bool = False
@@ -61,7 +61,7 @@ class ScriptOptions:
 
     def __post_init__(self) -> None:
         """Raise WorkloadError for options that contradict each other."""
-        if self.step < 1:
+        if self.step is not None and self.step < 1:
             raise WorkloadError(f"there is no step {self.step}: training steps are counted from 1")
         if not self.patience >= 0:
             raise WorkloadError(f"--patience takes a number of seconds, not {self.patience}")
@@ -135,7 +135,7 @@ def _rank(
             moved, ended = True, runs.run(moved=True)
         graph = runs.graph
         if graph is None:
-            raise _failure(script, ended.status, ended.outcome, options.step)
+            raise _failure(script, ended.status, ended.outcome, options.step or 2)
         if ended.killed:
             say(
                 f"{script.name} did not end within {options.patience:g} s after the recorded step, and was killed: "
@@ -180,7 +180,8 @@ def announced(script: Script, options: ScriptOptions, size: str = "") -> str:
     if gpu is not None or options.fake:
         where = "" if gpu is None else f" of a pretended {f'{size} GPU' if size else gpu.name}"
         return f"running {name} on fake tensors{where}: values that it prints below (losses) are stand-ins"
-    steps = "to its end" if options.keep_running else f"to its step {options.step}"
+    wanted = "to a step that repeats" if options.step is None else f"to its step {options.step}"
+    steps = "to its end" if options.keep_running else wanted
     here = "this machine's GPU, if it uses one" if torch.cuda.is_available() else "the CPU"
     other = "" if options.compiled else "; --machine t4 records it without running its kernels"
     return f"running {name} for real on {here}, {steps}{other}"

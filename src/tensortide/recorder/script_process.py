@@ -98,6 +98,8 @@ class _Script:
         self.recording.alive = self._alive
         self._told_at = time.monotonic()
         self._stops = 0
+        self._over = False
+        """True once the script has ended."""
         self._end = SystemExit(0)
         """Raised to end the script after the recorded step; it is no error."""
 
@@ -124,7 +126,7 @@ class _Script:
                 self.outcome["nothing_on_gpu"] = True
         except TensortideError as error:
             self.outcome |= _told(error)
-        if not self.request["keep_running"]:
+        if not (self.request["keep_running"] or self._over):
             self._stop()
 
     def _own_option(self) -> str:
@@ -214,6 +216,8 @@ class _Script:
         except KeyboardInterrupt:
             if not self._stops:
                 raise
+        finally:
+            self._over = True
         return None
 
     def run(self, code: CodeType, main: ModuleType) -> None:

@@ -186,7 +186,8 @@ class Runs:
             what = "its step is recorded; it goes on"
         if not what:
             step, ops = self._far()
-            what = f"in step {step}; step {self._asked['step']} is recorded" + (f", {ops:,} ops so far" if ops else "")
+            which = max(step, self._asked["step"] or 2)
+            what = f"in step {step}; step {which} is recorded" + (f", {ops:,} ops so far" if ops else "")
         self._say(f"{self._who}: {now - self._started:.0f} s, {what}")
 
     def _far(self) -> tuple[int, int]:

@@ -119,6 +119,16 @@ def replaced(owner: Any, name: str, new: Any) -> Iterator[None]:
         setattr(owner, name, before) if own else delattr(owner, name)
 
 
+def wrapped(function: Callable[..., Any], around: Callable[..., Any]) -> Callable[..., Any]:
+    """Wrap ``function``: calls go to ``around``, with ``function`` as first argument."""
+
+    @functools.wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        return around(function, *args, **kwargs)
+
+    return call
+
+
 def replaced_in(module: str, name: str, new: Any) -> AbstractContextManager[None]:
     """Replace the attribute ``name`` of a module (``Class.method`` of a class in it) while active, from its import on;
     of a module without the attribute, nothing."""

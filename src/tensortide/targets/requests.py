@@ -168,8 +168,8 @@ class CaptureRequest(Request):
     step: Annotated[
         str | None,
         Opt(
-            "For a script: the number of the training step to record (default: 2). For a trace: the target that "
-            "was profiled.",
+            "For a script: the number of the training step to record (default: the first that repeats, from "
+            "2 on). For a trace: the target that was profiled.",
             read=str,
             of=("script", "file"),
             value="STEP",
@@ -259,8 +259,10 @@ class CaptureRequest(Request):
     def of_script(self, *, compare: bool) -> ScriptOptions:
         """The options of a script, which with ``compare`` is run again where it reads values, to tell whether its step
         depends on them. Raises RequestError for steps that are none."""
-        step = 1 if self.first_step else 2 if self.step is None else int(self.step) if self.step.isdecimal() else 0
-        if not step:
+        step = 1 if self.first_step else None
+        if self.step is not None:
+            step = int(self.step) if self.step.isdecimal() else 0
+        if step == 0:
             raise RequestError(f"--step takes the number of a training step, counted from 1, not {self.step!r}")
         if self.first_step and self.step not in (None, "1"):
             raise RequestError("--first-step is --step 1: give one of them")

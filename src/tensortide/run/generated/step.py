@@ -20,6 +20,7 @@ from tensortide.recorder.build_graph import State
 from tensortide.recorder.execute import arguments, function
 from tensortide.recorder.isolate import Isolation
 from tensortide.recorder.recorder import Recorder
+from tensortide.recorder.steady import is_result
 from tensortide.replays import replay
 from tensortide.run.generated.calls import Code, Hole
 from tensortide.run.generated.lowering import lowered, states_kept
@@ -160,7 +161,7 @@ class StepProgram:
     def _ends(self) -> tuple[list[int], dict[str, int]]:
         """Tensors that the step returns, and gradients that it leaves, by name."""
         graph = self.graph
-        results = [entry.tensor for entry in graph.named if entry.role is Role.OUTPUT]
+        results = [entry.tensor for entry in graph.named if entry.role is Role.OUTPUT and is_result(entry.name)]
         residence, released = residences(graph), set[int]()
         gradients: dict[str, int] = {}
         for entry in graph.named:
