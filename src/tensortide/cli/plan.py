@@ -18,7 +18,6 @@ from tensortide.graph import Graph, unrolled
 from tensortide.graph.file import SUFFIX as GRAPH_SUFFIX
 from tensortide.importers.door import resolve
 from tensortide.plans import save_plan
-from tensortide.plans.legal import moves
 from tensortide.plans.planned import Planned
 from tensortide.recorder.script_command import Script
 from tensortide.recorder.target import Workload
@@ -84,32 +83,25 @@ def _follow(asked: PlanRequest, found: Planned, graph: Graph) -> Iterator[str]:
         yield command("capture", asked.target, *typed(asked.step.capture), "-o", str(kept))
         words = f'with tensortide.budget({found.budget_bytes}, "{asked.plan}", graph="{kept}"):'
         yield f"in {target.file}, where training begins: {words} the loop inside follows the plan"
-    if found.plan is None or not isinstance(target, Workload):
-        return
+    if found.plan is None or not isinstance(target, Workload) or asked.planner.order == "free":
+        return  # a program keeps its order
     if max(map(len, graph.meta.groups.values()), default=1) > 1:
         # run is one process: each of several applies the file.
         if asked.torch is None:
             yield "add --torch less.py for a file that each process applies: tensortide run is one process"
         return
     from tensortide.run.device import has_gpu
-    from tensortide.run.plan_actions import followed_peak_bytes
 
     budget, settings = asked.budget, [part for one in asked.step.capture.set for part in ("--set", one)]
     given = isinstance(budget, Budget) and budget.nbytes is not None and budget.text
-    straight = unrolled(graph)
-    peak = 0 if moves(found.plan) else followed_peak_bytes(straight, found.plan)
-    is_more = peak > found.budget_bytes
+    needed = max(found.run_bytes or 0, found.budget_bytes)
     plan_file = "plan.json" if asked.plan is None else str(asked.plan)
-    room = ("--budget", str(peak) if is_more else given or str(found.budget_bytes))
+    room = ("--budget", (given if needed == found.budget_bytes else "") or str(needed))
     follow = command("run", asked.target, *settings, *room, "--policy", plan_file)
     if asked.step.capture.wants_gpu and not has_gpu():
         follow = f"on a machine with a GPU, {follow}"
-    plain = format_bytes(timeline(straight, device=found.device).peak_bytes)
-    why = (
-        f"  # {format_bytes(peak)}, without a plan {plain}: the program holds tensors that the plan evicts"
-        if is_more
-        else ""
-    )
+    plain = format_bytes(timeline(unrolled(graph), device=found.device).peak_bytes)
+    why = f"  # {format_bytes(needed)}, without a plan {plain}" if needed > found.budget_bytes else ""
     if asked.plan is None:
         yield command("plan", asked.target, *typed(asked, "target"), "--plan", plan_file)
     yield follow + why

@@ -29,7 +29,8 @@ class Planned(Shown, msgspec.Struct, frozen=True, kw_only=True):
     that any plan of the class needs. ``source``: where the plan comes from. ``work``: plans that the search evaluated;
     ``complete``: neither the time limit nor ``watch`` has ended it early. ``unfollowed_ns``: the time of a faster plan,
     or of this one if no other was found, which exceeds the budget in a run of the program, with what that cannot evict;
-    None if there is none.
+    None if there is none. ``run_bytes``: the peak of a run of the program that follows the plan, with what that cannot
+    evict; None where none can, or where that is not known.
     ``enough_bytes``: where there is no plan, the least budget for which one was found; None if that was not looked for.
     ``step`` is what was planned, over these ``links`` (None: a part of a search).
     """
@@ -55,6 +56,7 @@ class Planned(Shown, msgspec.Struct, frozen=True, kw_only=True):
     search_s: float = 0.0
     enough_bytes: int | None = None
     unfollowed_ns: int | None = None
+    run_bytes: Annotated[int | None, Show("In a run", data=True)] = None
     step: Recording | None = None
     links: tuple[Link, ...] = ()
 

@@ -22,8 +22,8 @@ def typed(asked: Request, *without: str) -> Iterator[str]:
         if one.field.name in without:
             continue
         value = asked.get(one.field.name)
-        if value is True:
-            yield one.name
+        if isinstance(value, bool):
+            yield one.name if value else one.negative
             continue
         for each in value if one.is_tuple else (value,):
             # a minus sign would make the value another option

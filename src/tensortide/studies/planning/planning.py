@@ -20,6 +20,7 @@ from tensortide.plans.model import Plan
 from tensortide.plans.planned import FirstRuns, Planned
 from tensortide.plans.remat.schedule import Recording, recorded
 from tensortide.plans.under_budget.search import EFFORT, Watch
+from tensortide.replays.plan_actions import followed_peak_bytes
 from tensortide.search_limit import SearchLimit
 from tensortide.studies.planning.budget import typed_bytes
 from tensortide.studies.planning.least_budget import least_budget
@@ -103,8 +104,18 @@ def plan(
     problem = Problem(recording=recording, device=on, budget_bytes=nbytes, links=links, known=known, watch=watch)
     problem = replace(problem, order=order, recompute=recompute, keep_random=keep_random, pinned=pinned)
     problem = replace(problem, workspace=workspace, effort=effort)
-    runs = followed and order == "recorded" and not links and recording.graph.meta.is_program
-    return _planned(problem, time_limit_s, work_limit, followed=runs)
+    made = _planned(problem, time_limit_s, work_limit, followed=followed and problem.is_run)
+    return msgspec.structs.replace(made, step=recording, links=links, run_bytes=_run_bytes(problem, made))
+
+
+def _run_bytes(problem: Problem, found: Planned) -> int | None:
+    """The peak of a run that follows the plan, if the program can."""
+    if found.plan is None or not problem.is_run:
+        return None
+    try:
+        return followed_peak_bytes(problem.recording.graph, found.plan)
+    except PlanError:  # it recomputes what the program cannot
+        return None
 
 
 def _planned(problem: Problem, time_limit_s: float | None, work_limit: float | None, *, followed: bool) -> Planned:
@@ -119,7 +130,6 @@ def _planned(problem: Problem, time_limit_s: float | None, work_limit: float | N
     found = fastest(first)
     if followed:
         found = as_followed(first.under(problem.budget_bytes, limit=limit(_FOLLOWED)), found)
-    found = msgspec.structs.replace(found, step=problem.recording, links=problem.links)
     if found.status == "fits" or problem.links or not problem.recompute:
         return found
     left = max(first.limit.part(_REST), limit(_LEAST), key=lambda each: (each.seconds_left, each.work_left))
