@@ -22,6 +22,7 @@ from tensortide.plans.planned import Planned
 from tensortide.recorder.script_command import Script
 from tensortide.recorder.target import Workload
 from tensortide.replays.remat.budgets import Budget
+from tensortide.studies.fit.subject import batch_of
 from tensortide.studies.planning.g10_comparison import Compared
 from tensortide.studies.planning.request import (
     FrontierRequest,
@@ -78,6 +79,8 @@ def _follow(asked: PlanRequest, found: Planned, graph: Graph) -> Iterator[str]:
     """Yield the command that trains under the plan; a script opens the budget itself, and what can only be read cannot
     be run. Its budget is what a step takes that follows the plan, where the program holds tensors beyond that."""
     target = resolve(asked.target)
+    if found.plan is None:
+        yield from _larger(asked, found, graph)
     if found.plan is not None and asked.plan is not None and isinstance(target, Script):
         kept = asked.plan.with_suffix(GRAPH_SUFFIX)
         yield command("capture", asked.target, *typed(asked.step.capture), "-o", str(kept))
@@ -105,6 +108,21 @@ def _follow(asked: PlanRequest, found: Planned, graph: Graph) -> Iterator[str]:
     if asked.plan is None:
         yield command("plan", asked.target, *typed(asked, "target"), "--plan", plan_file)
     yield follow + why
+
+
+def _larger(asked: PlanRequest, found: Planned, graph: Graph) -> Iterator[str]:
+    """Yield the commands that plan for the least budget for which there is a plan, and for about as many samples as fit
+    the budget."""
+    if found.enough_bytes is not None:
+        yield command("plan", asked.target, *typed(asked, "target", "budget"), "--budget", str(found.enough_bytes))
+    batch = batch_of(graph.meta.hyperparameters)
+    fixed = sum(int(each.nbytes) for each in graph.storages if each.birth is None and each.death is None)
+    needed, room = (found.enough_bytes or found.least.nbytes) - fixed, found.budget_bytes - fixed
+    if batch is not None and room > 0 and 0 < (samples := batch[1] * room // max(needed, 1)) < batch[1]:
+        given = (one for one in asked.step.capture.set if one.partition("=")[0].strip() != batch[0])
+        settings = (part for one in (*given, f"{batch[0]}={samples}") for part in ("--set", one))
+        words = *typed(asked, "target", "set", "budget"), *settings, "--budget", str(found.budget_bytes)
+        yield f"{command('plan', asked.target, *words)}  # fewer samples"
 
 
 @plan.command

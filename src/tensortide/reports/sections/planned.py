@@ -39,17 +39,8 @@ PICTURES = plan_memory.PICTURES
 FACTS = (
     *("plan_class", "bound_name", "base_ns", "step_ns", "bound_ns", "budget_bytes", "peak_bytes"),
     *("least.nbytes as least_bytes", "recorded_peak_bytes", "enough_bytes", "gap_share", "extra_share", "proved"),
-    *(
-        "complete",
-        "status",
-        "source",
-        "device",
-        "least.op as least_op",
-        "work",
-        "search_s",
-        "unfollowed_ns",
-        "run_bytes",
-    ),
+    *("complete", "status", "source", "device", "least.op as least_op", "work", "search_s"),
+    *("unfollowed_ns", "run_bytes", "one_op"),
 )
 _CAUSES = {
     "fetch": "fetches",
@@ -87,7 +78,7 @@ def document(
     blocks += [Note(text=text, kind="advice") for text in _advice(found)]
     blocks.append(facts(found, *FACTS, Fact("times", "", source, data=True), data=True))
     if found.plan is None:
-        blocks += [_beside(found), plan_memory.needed(graph, found.least)]
+        blocks += [*([_beside(found)] if found.rivals else []), plan_memory.needed(graph, found.least)]
     else:
         budget = found.budget_bytes
         line = replay_transfers(graph, found.plan, durations_ns=durations_ns, links=links, budget_bytes=budget)
@@ -115,6 +106,11 @@ def verdict(found: Planned, graph: Graph) -> str:
     whole, least = found.recorded_peak_bytes, found.least
     share = f" ({format_percent(found.budget_bytes, whole)} of the peak without a budget)"
     budget = f"{format_bytes(found.budget_bytes)}{share * (found.budget_bytes < whole)}"
+    if found.one_op:
+        return (
+            f"Does not fit {budget}: {op_text(graph, least.op)} needs {format_bytes(least.nbytes)} by itself, for its "
+            "inputs, results and workspace. No order, recomputation or move changes that."
+        )
     if found.status == "infeasible":
         return (
             f"Does not fit {budget}: {op_text(graph, least.op)} needs {format_bytes(least.nbytes)} with what must "
@@ -147,9 +143,7 @@ def _advice(found: Planned) -> Iterator[str]:
     if found.status != "fits":
         if found.enough_bytes is not None:
             yield f"The least budget for which a plan was found is {format_bytes(found.enough_bytes)}."
-        moves = "" if "moves over" in found.plan_class else ", --offload host"
-        order = "" if "any order" in found.plan_class else ", --order free"
-        yield f"To make it fit: a larger budget{moves}{order}, or a smaller batch."
+        yield f"To make it fit: {', '.join(('a larger budget', *found.may_help))}, or a smaller batch."
     if not found.complete:
         yield ENDED_EARLY
 
