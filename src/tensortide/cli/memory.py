@@ -58,9 +58,9 @@ def _of_idle(found: list[IdleMemory], asked: MemoryRequest) -> Document:
     """Show idle memory; that of two targets side by side."""
     from tensortide.reports.sections.idle import compared, document
 
-    how = {"top": asked.top, "typed": moving(asked.target, *typed(asked.step.capture))}
+    link, top, then = asked.idle.link, asked.top, moving(asked.target, *typed(asked.step.capture))
     made = [
-        document(one.idle, asked.idle.link, durations=one.durations, capacity_bytes=one.capacity_bytes, **how)
+        document(one.idle, link, durations=one.durations, capacity_bytes=one.capacity_bytes, top=top, typed=then)
         for one in found
     ]
     return made[0] if len(made) == 1 else compared(*made)

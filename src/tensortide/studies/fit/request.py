@@ -36,16 +36,6 @@ from tensortide.units import parse_size
 LOG = logging.getLogger("tensortide")
 
 
-def _memory(text: str | int) -> int:
-    """Bytes of a device. Raises RequestError for a part, which is of nothing."""
-    if str(text).strip().endswith("%"):
-        raise RequestError(
-            f"--memory takes bytes that a device has, such as 24GiB or 512MiB, not {text}: `tensortide plan "
-            f"--budget {text}` takes a part of the step's own peak"
-        )
-    return parse_size(text)
-
-
 @dataclass(frozen=True, kw_only=True)
 class FitRequest(Request):
     """Does the step fit, and what would make it?"""
@@ -57,7 +47,7 @@ class FitRequest(Request):
         int | None,
         Opt(
             "Memory that the step may take, such as 24GiB (default: what the machine has for it).",
-            read=_memory,
+            read=parse_size,
             least=1,
             common=True,
         ),
