@@ -133,6 +133,8 @@ def parse_size(text: str | int) -> int:
         TensortideError: as ``parse_bytes``, for what no machine has, and for ``60``, which may be 60 MiB, or 60 % of
             something.
     """
+    if str(text).rstrip().endswith("%"):
+        raise TensortideError(f"takes bytes, such as 24GiB or 512MiB, and {text} is a part of what nobody has named")
     nbytes = parse_bytes(text)
     if nbytes > _MOST:
         raise TensortideError(f"{text} is more than any machine has")

@@ -122,6 +122,7 @@ def test_what_is_the_same_on_each_machine_is_told_once(capsys: pytest.CaptureFix
         (("mlp", "--memory", "0"), "--memory takes a whole number from 1, not 0"),
         (("mlp", "--memory", "lots"), "--memory: not a number of bytes: 'lots'"),
         (("mlp", "--memory", "60"), "60MiB, or 60GiB?"),
+        (("mlp", "--memory", "60%"), "--memory: takes bytes, such as 24GiB or 512MiB, and 60% is a part"),
         (("mlp", "--machine", "0GB"), "the size of a card is from 1GB"),
         (("mlp", "--machine", "24GB", "--machine", "24 gib"), "--machine 24GB is given twice"),
         (("mlp", "--machine", "24"), "no device is called '24'.\nNear names: 24GB, "),

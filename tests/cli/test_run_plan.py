@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import json
 import re
+import shlex
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from tensortide.plans import Evict, load_plan
 from tensortide.recorder.target import workload as find
 from tensortide.replays import replay
 from tensortide.run.budget import Budget
+from tensortide.units import format_bytes
 from tests.cli.test_run import output
 
 SETTINGS = {"batch": 8, "seq": 16, "hidden": 16, "layers": 1, "heads": 2, "vocab": 64, "positions": 16}
@@ -92,6 +94,31 @@ def test_without_a_budget_a_plan_is_followed_at_its_own_peak(
     assert facts["budget_bytes"] == replay(capture("gpt2", hyperparameters=SETTINGS), plan).peak_bytes
     assert facts["peak_bytes"] <= facts["budget_bytes"]
     assert facts["followed_steps"] == 2
+
+
+def test_a_plan_that_takes_more_than_the_budget_is_said_not_to_be_followed(
+    simulated: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, out, err = output(capsys, *RUN, "--no-plain", "--policy", simulated, "--budget", "80%", "--json")
+    assert (status, err) == (0, "")
+    facts = json.loads(out)["sections"]["run"]["facts"]
+    assert (facts["followed_steps"], facts["left_steps"]) == (0, 2)
+    for nbytes in (facts["run_bytes"], facts["budget_bytes"]):
+        assert format_bytes(nbytes) in facts["unfollowed"]
+    assert facts["command"].endswith(f"--budget {facts['run_bytes']}")
+    name, *again = shlex.split(facts["command"])
+    assert (name, "--no-plain" in again) == ("tensortide", True)
+    status, out, _ = output(capsys, *again[1:], "--json")
+    facts = json.loads(out)["sections"]["run"]["facts"]
+    assert (facts["followed_steps"], facts["left_steps"], facts["unfollowed"]) == (2, 0, "")
+
+
+def test_a_budget_too_small_for_any_step_says_what_the_plan_takes(
+    simulated: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, _, err = output(capsys, *RUN, "--no-plain", "--policy", simulated, "--budget", "50%")
+    assert status == 1
+    assert "The plan cannot be followed: a run that follows it takes" in err
 
 
 @pytest.mark.parametrize(

@@ -16,10 +16,11 @@ import tensortide
 from tensortide.errors import PlanLeft
 from tensortide.memory.accumulate import sums_in_place
 from tensortide.plans import Compute, Plan, in_order
+from tensortide.replays.plan_actions import PlanActions, followed_peak_bytes
 from tensortide.run.budget import Budget
-from tensortide.run.plan_actions import PlanActions, followed_peak_bytes
 from tensortide.run.traced import LiveStep
 from tensortide.timelines import timeline
+from tensortide.units import format_bytes
 from tests.marks import some_slow
 from tests.run.follow_steps import Build, built, example, loop, same_as_without, traced
 from tests.run.kinds import KINDS, checkpointed, recurrent, two_players
@@ -168,11 +169,32 @@ def test_a_run_that_follows_a_plan_fits_the_budget_with_what_the_program_cannot_
     assert fastest.plan is not None
     assert followed_peak_bytes(graph, fastest.plan) > limit >= followed_peak_bytes(graph, found.plan)
     assert found.unfollowed_ns == fastest.step_ns
+    assert found.run_bytes == followed_peak_bytes(graph, found.plan)
     budget = traced(built(build), limit, graph, policy=found.plan)
     assert (budget.usage.followed_steps, budget.usage.left_steps) == (3, 0)
     assert max(live.peak_bytes for live in budget.steps) <= limit
     recomputations = [sum(live.is_recompute) for live in budget.steps]
     assert set(recomputations) == {sum(map(Counter.total, recomputed(found.plan)))}
+
+
+def test_a_step_without_room_for_its_plan_says_why_and_is_followed_within_the_bytes_that_it_names() -> None:
+    graph = tensortide.capture(built(waiting), real=True)
+    peak = timeline(graph).peak_bytes
+    ask = functools.partial(tensortide.plan, graph, int(peak * 0.85), durations_ns=[1000] * len(graph), effort=0.05)
+    found, step = ask(followed=False), built(waiting)
+    assert found.plan is not None
+    assert found.run_bytes is not None
+    assert found.run_bytes > found.budget_bytes
+    usage = traced(step, found.budget_bytes, graph, policy=found.plan).usage
+    assert (usage.followed_steps, usage.left_steps) == (0, 3)
+    assert usage.run_bytes is not None
+    for nbytes in (usage.run_bytes, found.budget_bytes):
+        assert format_bytes(nbytes) in usage.unfollowed
+    kernels = max(traced(step, UNLIMITED, graph).steps[-1].workspace)  # as measured: no rule has it
+    assert found.run_bytes <= usage.run_bytes <= found.run_bytes + kernels
+    enough = traced(step, usage.run_bytes, graph, policy=found.plan)
+    assert (enough.usage.followed_steps, enough.usage.unfollowed, enough.usage.run_bytes) == (3, "", None)
+    assert max(live.peak_bytes for live in enough.steps) <= usage.run_bytes
 
 
 @pytest.mark.slow

@@ -22,9 +22,9 @@ from tensortide.plans.instance import DEVICE, instance
 from tensortide.plans.model import Step
 from tensortide.plans.transfers.search import Transfers
 from tensortide.replays import TransferTimeline, replay
+from tensortide.replays.plan_actions import LONGEST_START
 from tensortide.run.budget import Budget
 from tensortide.run.movers import TransferMode
-from tensortide.run.step_match import LONGEST_START
 from tensortide.run.tiers import Room
 from tensortide.timelines import timeline
 from tensortide.timing.links import Link

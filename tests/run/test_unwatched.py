@@ -15,9 +15,9 @@ import tensortide
 from tensortide.errors import PlanLeft
 from tensortide.graph import Role
 from tensortide.plans import Evict, Plan
+from tensortide.replays.plan_actions import PlanActions
 from tensortide.run.budget import Budget
 from tensortide.run.core.build import library
-from tensortide.run.plan_actions import PlanActions
 from tensortide.run.step_match import StepMatch
 from tests.run.follow_steps import built, graph_of, same_as_without, tower
 from tests.run.same import UNLIMITED

@@ -10,6 +10,7 @@ from tensortide.cli.show import Files, OutputRequest, show
 from tensortide.cli.verb import verb
 from tensortide.recorder import resolver
 from tensortide.studies.memory_request import IdleMemory, MemoryRequest, StepMemory, answer
+from tensortide.targets.command import moving, typed
 
 if TYPE_CHECKING:
     from tensortide.reports.blocks import Document
@@ -57,8 +58,9 @@ def _of_idle(found: list[IdleMemory], asked: MemoryRequest) -> Document:
     """Show idle memory; that of two targets side by side."""
     from tensortide.reports.sections.idle import compared, document
 
+    link, top, then = asked.idle.link, asked.top, moving(asked.target, *typed(asked.step.capture))
     made = [
-        document(one.idle, asked.idle.link, durations=one.durations, capacity_bytes=one.capacity_bytes, top=asked.top)
+        document(one.idle, link, durations=one.durations, capacity_bytes=one.capacity_bytes, top=top, typed=then)
         for one in found
     ]
     return made[0] if len(made) == 1 else compared(*made)

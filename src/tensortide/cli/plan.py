@@ -18,11 +18,11 @@ from tensortide.graph import Graph, unrolled
 from tensortide.graph.file import SUFFIX as GRAPH_SUFFIX
 from tensortide.importers.door import resolve
 from tensortide.plans import save_plan
-from tensortide.plans.legal import moves
 from tensortide.plans.planned import Planned
 from tensortide.recorder.script_command import Script
 from tensortide.recorder.target import Workload
 from tensortide.replays.remat.budgets import Budget
+from tensortide.studies.fit.subject import batch_of
 from tensortide.studies.planning.g10_comparison import Compared
 from tensortide.studies.planning.request import (
     FrontierRequest,
@@ -79,40 +79,50 @@ def _follow(asked: PlanRequest, found: Planned, graph: Graph) -> Iterator[str]:
     """Yield the command that trains under the plan; a script opens the budget itself, and what can only be read cannot
     be run. Its budget is what a step takes that follows the plan, where the program holds tensors beyond that."""
     target = resolve(asked.target)
+    if found.plan is None:
+        yield from _larger(asked, found, graph)
     if found.plan is not None and asked.plan is not None and isinstance(target, Script):
         kept = asked.plan.with_suffix(GRAPH_SUFFIX)
         yield command("capture", asked.target, *typed(asked.step.capture), "-o", str(kept))
         words = f'with tensortide.budget({found.budget_bytes}, "{asked.plan}", graph="{kept}"):'
         yield f"in {target.file}, where training begins: {words} the loop inside follows the plan"
-    if found.plan is None or not isinstance(target, Workload):
-        return
+    if found.plan is None or not isinstance(target, Workload) or asked.planner.order == "free":
+        return  # a program keeps its order
     if max(map(len, graph.meta.groups.values()), default=1) > 1:
         # run is one process: each of several applies the file.
         if asked.torch is None:
             yield "add --torch less.py for a file that each process applies: tensortide run is one process"
         return
     from tensortide.run.device import has_gpu
-    from tensortide.run.plan_actions import followed_peak_bytes
 
     budget, settings = asked.budget, [part for one in asked.step.capture.set for part in ("--set", one)]
     given = isinstance(budget, Budget) and budget.nbytes is not None and budget.text
-    straight = unrolled(graph)
-    peak = 0 if moves(found.plan) else followed_peak_bytes(straight, found.plan)
-    is_more = peak > found.budget_bytes
+    needed = max(found.run_bytes or 0, found.budget_bytes)
     plan_file = "plan.json" if asked.plan is None else str(asked.plan)
-    room = ("--budget", str(peak) if is_more else given or str(found.budget_bytes))
+    room = ("--budget", (given if needed == found.budget_bytes else "") or str(needed))
     follow = command("run", asked.target, *settings, *room, "--policy", plan_file)
     if asked.step.capture.wants_gpu and not has_gpu():
         follow = f"on a machine with a GPU, {follow}"
-    plain = format_bytes(timeline(straight, device=found.device).peak_bytes)
-    why = (
-        f"  # {format_bytes(peak)}, without a plan {plain}: the program holds tensors that the plan evicts"
-        if is_more
-        else ""
-    )
+    plain = format_bytes(timeline(unrolled(graph), device=found.device).peak_bytes)
+    why = f"  # {format_bytes(needed)}, without a plan {plain}" if needed > found.budget_bytes else ""
     if asked.plan is None:
         yield command("plan", asked.target, *typed(asked, "target"), "--plan", plan_file)
     yield follow + why
+
+
+def _larger(asked: PlanRequest, found: Planned, graph: Graph) -> Iterator[str]:
+    """Yield the commands that plan for the least budget for which there is a plan, and for about as many samples as fit
+    the budget."""
+    if found.enough_bytes is not None:
+        yield command("plan", asked.target, *typed(asked, "target", "budget"), "--budget", str(found.enough_bytes))
+    batch = batch_of(graph.meta.hyperparameters)
+    fixed = sum(int(each.nbytes) for each in graph.storages if each.birth is None and each.death is None)
+    needed, room = (found.enough_bytes or found.least.nbytes) - fixed, found.budget_bytes - fixed
+    if batch is not None and room > 0 and 0 < (samples := batch[1] * room // max(needed, 1)) < batch[1]:
+        given = (one for one in asked.step.capture.set if one.partition("=")[0].strip() != batch[0])
+        settings = (part for one in (*given, f"{batch[0]}={samples}") for part in ("--set", one))
+        words = *typed(asked, "target", "set", "budget"), *settings, "--budget", str(found.budget_bytes)
+        yield f"{command('plan', asked.target, *words)}  # fewer samples"
 
 
 @plan.command

@@ -16,6 +16,7 @@ def run(asked: RunRequest, files: Files, out: OutputRequest) -> ExitStatus:
     Exits with 1 if a step does not fit the budget, or if its results are not those of ordinary steps.
     """
     from tensortide.reports.sections.run import document
+    from tensortide.run.measure import Measured
 
     if files.trace is not None and not asked.compare:
         raise RequestError("--trace has the step that --compare predicts and measures: give --compare too")
@@ -24,7 +25,8 @@ def run(asked: RunRequest, files: Files, out: OutputRequest) -> ExitStatus:
     with progress(out.quiet or out.json) as say:
         found = answer(asked, say)
     made = document(found)
-    show(made, out, wrote=[*files.write(made, table="figures"), *found.wrote])
+    then = (of.command,) if isinstance(of := found.measured, Measured) else ()
+    show(made, out, wrote=[*files.write(made, table="figures"), *found.wrote], then=then)
     if found.failed is not None:
         raise found.failed
     return found.status

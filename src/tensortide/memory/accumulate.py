@@ -13,7 +13,7 @@ import msgspec
 
 from tensortide.graph.model import Call, Graph, Op, Phase, Storage, Tensor
 
-_ADD, _ADD_IN_PLACE = "aten.add.Tensor", "aten.add_.Tensor"
+_ADD, ADD_IN_PLACE = "aten.add.Tensor", "aten.add_.Tensor"
 
 
 def accumulate_in_place(graph: Graph, candidates: Collection[int] | None = None) -> Graph:
@@ -71,7 +71,7 @@ def _moved(graph: Graph, storages: list[Storage], home: list[int], sums: Collect
     ]
     summing = sorted({graph.ops[i].call for i in sums})
     in_place = {call: len(graph.calls) + i for i, call in enumerate(summing)}
-    calls = [msgspec.structs.replace(graph.calls[i], op=_ADD_IN_PLACE, mutated=(0,)) for i in summing]
+    calls = [msgspec.structs.replace(graph.calls[i], op=ADD_IN_PLACE, mutated=(0,)) for i in summing]
     ops = tuple(
         [
             msgspec.structs.replace(
@@ -96,7 +96,7 @@ def _moved(graph: Graph, storages: list[Storage], home: list[int], sums: Collect
 
 def sums_in_place(graph: Graph) -> frozenset[int]:
     """The ops that ``accumulate_in_place`` makes, or that look alike: sums in the backward phase, in place."""
-    calls = {i for i, call in enumerate(graph.calls) if call.op == _ADD_IN_PLACE}
+    calls = {i for i, call in enumerate(graph.calls) if call.op == ADD_IN_PLACE}
     return frozenset(i for i, op in enumerate(graph.ops) if op.call in calls and _is_sum(op, graph.calls[op.call]))
 
 
@@ -105,7 +105,7 @@ def partial_sums(graph: Graph) -> frozenset[int]:
     place, or it is released right after and the result has a storage of the same size."""
     found = set()
     for index, op in enumerate(graph.ops):
-        if graph.calls[op.call].op not in (_ADD, _ADD_IN_PLACE) or op.phase is not Phase.BACKWARD or op.recompute:
+        if graph.calls[op.call].op not in (_ADD, ADD_IN_PLACE) or op.phase is not Phase.BACKWARD or op.recompute:
             continue
         owners = list(dict.fromkeys(graph.tensors[t].storage for t in op.inputs))
         if len(owners) == 2 and op.outputs:

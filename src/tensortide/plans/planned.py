@@ -29,7 +29,10 @@ class Planned(Shown, msgspec.Struct, frozen=True, kw_only=True):
     that any plan of the class needs. ``source``: where the plan comes from. ``work``: plans that the search evaluated;
     ``complete``: neither the time limit nor ``watch`` has ended it early. ``unfollowed_ns``: the time of a faster plan,
     or of this one if no other was found, which exceeds the budget in a run of the program, with what that cannot evict;
-    None if there is none.
+    None if there is none. ``run_bytes``: the peak of a run of the program that follows the plan, with what that cannot
+    evict; None where none can, or where that is not known.
+    ``may_help``: where there is no plan, the options with which one is not excluded, ``--offload host`` and ``--order
+    free``. ``one_op``: an op needs more than the budget by itself, which no plan of any class changes.
     ``enough_bytes``: where there is no plan, the least budget for which one was found; None if that was not looked for.
     ``step`` is what was planned, over these ``links`` (None: a part of a search).
     """
@@ -54,7 +57,10 @@ class Planned(Shown, msgspec.Struct, frozen=True, kw_only=True):
     complete: bool = True
     search_s: float = 0.0
     enough_bytes: int | None = None
+    may_help: tuple[str, ...] = ()
+    one_op: bool = False
     unfollowed_ns: int | None = None
+    run_bytes: Annotated[int | None, Show("In a run", data=True)] = None
     step: Recording | None = None
     links: tuple[Link, ...] = ()
 

@@ -11,6 +11,7 @@ from tensortide.progress import Say, silent
 from tensortide.recorder import resolver
 from tensortide.reports.sections import Step
 from tensortide.request import Arg, Opt, Request
+from tensortide.targets.command import moving, typed
 from tensortide.targets.durations import predicted_steps, timed_on_cards
 from tensortide.targets.machines import machines_of
 from tensortide.targets.requests import TARGET, Depth, Strict, TimedRequest, Top
@@ -37,8 +38,9 @@ def answer(asked: ReportRequest, say: Say = silent) -> Step:
     """The step with its durations, as sections show it."""
     found = timed_on_cards(resolve(asked.target), asked.step, say=say, strict=asked.strict)
     rows = (asked.strict, asked.top, asked.depth)
+    typed_next = moving(asked.target, *typed(asked.step.capture))
     if found.durations is None:
         return Step(found.graph, None, resolver, *rows, card=asked.step.capture.card)
     machines = [machines_of(text) for text in asked.step.capture.machines]
     steps = predicted_steps([found.graph], found.durations, machines)
-    return Step(found.graph, found.durations, resolver, *rows, steps[0].step_time if steps else None)
+    return Step(found.graph, found.durations, resolver, *rows, steps[0].step_time if steps else None, moving=typed_next)

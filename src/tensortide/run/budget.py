@@ -139,6 +139,8 @@ class Budget:
             open_ns=time.perf_counter_ns() - self._since_ns,
             followed_steps=follower.steps if follower is not None else engine.repeats.followed,
             left_steps=follower.left if follower is not None else engine.repeats.left,
+            unfollowed="" if follower is None else follower.unfollowed,
+            run_bytes=None if follower is None else follower.run_bytes,
             plain_peak_bytes=engine.plain_peak,
             **{name: getattr(engine, name) for name in COUNTED},
         )

@@ -9,15 +9,18 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 from tensortide.errors import PlanError, PlanLeft
+from tensortide.memory.workspace import workspace_bytes
 from tensortide.plans import Compute, Copy, Drop, Evict, Fetch, Plan
 from tensortide.plans.legal import linked, moves
+from tensortide.plans.unfollowed import crowded, departed
+from tensortide.replays.plan_actions import PlanActions, followed_peak_bytes, written
 from tensortide.replays.remat.simulation import OutOfMemory
 from tensortide.run.device import asked_bytes
 from tensortide.run.movers import LINKS
-from tensortide.run.plan_actions import PlanActions, written
 from tensortide.run.step_listener import StepListener
 from tensortide.run.step_match import Seen
 from tensortide.run.tiers import Tiers, tier_bytes
+from tensortide.timelines import timeline
 from tensortide.timelines.events import Kind
 
 if TYPE_CHECKING:
@@ -39,11 +42,18 @@ class Follower(StepListener):
     """
 
     def __init__(self, runtime: Runtime, graph: Graph, plan: Plan, name: str) -> None:
-        self.runtime = runtime
+        self.runtime, self.graph, self.plan = runtime, graph, plan
         self.actions = PlanActions(graph, plan)
         self.name = name
         self.steps = self.left = 0
         """Steps that were followed to their end, and those that were not."""
+        self.unfollowed = ""
+        """The reason why the first of those was not."""
+        self.run_bytes: int | None = None
+        """Bytes that a step takes that follows the plan, where one had too little room for it."""
+        self._before_bytes = 0
+        self._workspace = workspace_bytes(graph, str(runtime.device)).tolist()
+        """Bytes of each op's kernel, as measured where it has run in a step that was followed."""
         self._before = [
             [(action, (at, number) in self.actions.last) for number, action in enumerate(actions)]
             for at, actions in enumerate(self.actions.before)
@@ -73,6 +83,9 @@ class Follower(StepListener):
         self._done = op + 1
 
     def takes(self, op: int, seen: Seen) -> None:
+        self._workspace[op] = seen.workspace_bytes
+        if not op:
+            self._before_bytes = seen.before_bytes
         for storage in self.actions.retained[op]:
             live = self.match.live[storage]
             if self.runtime.engine.resident[live]:
@@ -103,11 +116,23 @@ class Follower(StepListener):
             self._recomputed[index] += 1
 
     def ends(self) -> None:
-        if self._recomputed - self._planned:  # the policy had to make room
+        if extra := (self._recomputed - self._planned).total():  # the policy had to make room
             self.left += 1
+            self._had_no_room(extra)
         else:
             self.steps += 1
         self._release()
+
+    def _had_no_room(self, extra: int) -> None:
+        """Keep the reason, and what the plan takes beside what the program has that the captured step does not."""
+        if self.unfollowed:
+            return
+        budget_bytes = self.runtime.engine.budget
+        if not moves(self.plan):
+            start_bytes = timeline(self.graph, device=str(self.runtime.device), workspace=False).start_bytes
+            outside_bytes = max(0, self._before_bytes - start_bytes)
+            self.run_bytes = followed_peak_bytes(self.graph, self.plan, workspace=self._workspace) + outside_bytes
+        self.unfollowed = crowded(extra, budget_bytes, self.run_bytes)
 
     def _release(self) -> None:
         """Release again what the program releases, and what it has released already."""
@@ -120,16 +145,12 @@ class Follower(StepListener):
     def leaves(self, op: int, expected: str, came: str) -> None:
         self.left += 1
         self._release()
+        policy = self.runtime.engine.policy.name
+        why = departed(self.name, op, len(self._before), expected, came, policy)
+        self.unfollowed = self.unfollowed or why
         if not self._warned:
             self._warned = True
-            policy = self.runtime.engine.policy.name
-            warnings.warn(
-                f"{self.name} does not say what to do here: at op {op} of {len(self._before) - 1} it expects "
-                f"{expected}, and {came} came. For the rest of the step {policy} decides; the next one is followed "
-                "again. If the step has changed, plan it again. This is said once.",
-                PlanLeft,
-                stacklevel=2,
-            )
+            warnings.warn(f"{why} This is said once.", PlanLeft, stacklevel=2)
 
     def _evict(self, live: int, *, last: bool) -> None:
         engine = self.runtime.engine

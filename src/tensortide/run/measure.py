@@ -74,6 +74,8 @@ class Measured:
     """Of each ordinary step."""
     agreement: Agreement | None = None
     """Results of both kinds of steps; None: there were no ordinary ones."""
+    command: str = ""
+    """The command whose steps follow the plan, where these had too little room for it."""
 
     @property
     def slowdown_factor(self) -> float | None:

@@ -12,6 +12,7 @@ import torch
 from tensortide.graph.model import Graph
 from tensortide.recorder.schema import schema_of
 from tensortide.recorder.torch_dtypes import torch_dtype
+from tensortide.replays.plan_actions import LONGEST_START
 from tensortide.run.block import PENDING, Block, Recomputable, storage_of, tensors_of
 from tensortide.run.missed_steps import MissedSteps
 from tensortide.run.operators import Operator, operator_of
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
     from tensortide.run.step_listener import StepListener
     from tensortide.run.transfers import Transfer
 
-LONGEST_START = 8
-"""As many ops at the start of a step, at most, have to be recognised before the step counts as begun."""
 Form = tuple[torch.dtype, tuple[int, ...]]
 Origin = tuple[int, "Recomputable | None"]
 """An op of the engine, or NOTHING, and what tells whether the number still means that op."""

@@ -35,6 +35,10 @@ class Usage(Shown):
     step like them."""
     left_steps: int = 0
     """Steps that departed from it, or recomputed more."""
+    unfollowed: str = ""
+    """The reason why the first of these was not followed, where there is a plan."""
+    run_bytes: int | None = None
+    """Bytes that a step takes that follows the plan, where one had too little room: enough as a budget."""
     plain_peak_bytes: Annotated[int, Show("without evictions", level=1)] = 0
     """About the peak if nothing had been evicted: under a budget as large nothing is recomputed."""
 

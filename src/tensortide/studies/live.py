@@ -7,17 +7,19 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
-from tensortide.errors import ExitStatus, PlanError, RequestError, RunError, TensortideError
+from tensortide.errors import BudgetInfeasible, ExitStatus, PlanError, RequestError, RunError, TensortideError
 from tensortide.graph import Graph
 from tensortide.plans import Compute, Plan, save_plan
 from tensortide.plans.legal import moves
 from tensortide.plans.remat.choice import decision
 from tensortide.plans.remat.policies import DEFAULT_POLICY
+from tensortide.plans.unfollowed import over_budget
 from tensortide.progress import Say, silent
 from tensortide.replays.remat.budgets import Budget as Limit
 from tensortide.replays.remat.budgets import budget_or_auto
 from tensortide.request import Arg, Opt, Request, exclusive
 from tensortide.studies.planning.budget import budget_bytes
+from tensortide.targets.command import command, typed
 from tensortide.targets.opening import opened, settings_of, step_of
 from tensortide.targets.requests import CaptureRequest, Settings
 
@@ -218,7 +220,12 @@ def _live(program: Program, asked: RunRequest, graph: Graph | None, say: Say) ->
     from tensortide.run.repetitions import logged
 
     limit = _budget(asked, graph)
-    result = measured(program, limit, asked.steps, plain=asked.plain, progress=say)
+    try:
+        result = measured(program, limit, asked.steps, plain=asked.plain, progress=say)
+    except BudgetInfeasible as error:
+        raise BudgetInfeasible(f"{error}{_too_large(asked, limit)}") from error
+    if result.step.run_bytes is not None and result.step.run_bytes > result.budget_bytes:
+        result = replace(result, command=_with_budget(asked, result.step.run_bytes))
     if asked.share:
         assert isinstance(asked.budget, Limit)
         result = replace(result, asked=f"{100 * (asked.budget.ratio or 0):g}%")
@@ -240,14 +247,32 @@ def _live(program: Program, asked: RunRequest, graph: Graph | None, say: Say) ->
     return Ran(result, graph, both, failed, tuple(wrote))
 
 
+def _too_large(asked: RunRequest, limit: Budget) -> str:
+    """Tell of an error for want of room what the plan takes in a run, if that is more than the budget."""
+    from tensortide.replays.plan_actions import followed_peak_bytes
+
+    if limit.plan is None or limit.graph is None or moves(limit.plan):
+        return ""
+    run_bytes = followed_peak_bytes(limit.graph, limit.plan)
+    if run_bytes <= limit.budget_bytes:
+        return ""
+    why = over_budget(run_bytes, limit.budget_bytes)
+    return f"\nThe plan cannot be followed: {why}. Type: {_with_budget(asked, run_bytes)}"
+
+
+def _with_budget(asked: RunRequest, nbytes: int) -> str:
+    """The command that runs the same within ``nbytes``."""
+    return command("run", asked.target, *typed(asked, "target", "budget"), "--budget", str(nbytes))
+
+
 def _budget(asked: RunRequest, graph: Graph | None) -> Budget:
     """The budget that is asked for: without a size, the peak of the plan as the program follows it.
 
     Raises PlanError that says in what the plan and the step differ if it is of another one.
     """
     from tensortide.plans.model import plan_writer
+    from tensortide.replays.plan_actions import followed_peak_bytes
     from tensortide.run.budget import Budget
-    from tensortide.run.plan_actions import followed_peak_bytes
 
     make = partial(
         Budget,

@@ -16,14 +16,19 @@ def command(verb: str, target: str, *words: str) -> str:
     return shlex.join(["tensortide", verb, target, *words])
 
 
+def moving(target: str, *options: str) -> str:
+    """The command that plans ``target``, captured with these ``options``, in less memory with moves to the host."""
+    return command("plan", target, *options, "--budget", "80%", "--offload", "host")
+
+
 def typed(asked: Request, *without: str) -> Iterator[str]:
     """The options that are given, as they are typed, but those of fields called ``without``."""
     for one in asked.given():
         if one.field.name in without:
             continue
         value = asked.get(one.field.name)
-        if value is True:
-            yield one.name
+        if isinstance(value, bool):
+            yield one.name if value else one.negative
             continue
         for each in value if one.is_tuple else (value,):
             # a minus sign would make the value another option

@@ -160,14 +160,14 @@ def test_all_of_it_is_data(way: str) -> None:
 
 
 def test_what_does_not_fit_says_what_must_be_resident_at_which_op() -> None:
-    one = plan(GRAPH, WITHOUT.peak_bytes // 3, durations_ns=TIMES)
+    one = plan(GRAPH, WITHOUT.peak_bytes * 2 // 5, durations_ns=TIMES)
     assert one.status == "infeasible"
     made = document(one, GRAPH, TIMES)
     section = made["plan"]
     assert sum(section.table("needed")["size_bytes"]) == one.least.nbytes  # type: ignore[arg-type]
     text = " ".join(text_of(made).split())
     assert "Does not fit" in text
-    assert "a larger budget, --offload host, --order free, or a smaller batch" in text
+    assert "a larger budget, --offload host, or a smaller batch" in text  # parameters stay, in any order
 
 
 def test_the_best_plan_of_each_kind_stands_first_and_the_fastest_before_slower_ones() -> None:

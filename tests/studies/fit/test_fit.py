@@ -21,6 +21,7 @@ from tensortide.graph import Graph
 from tensortide.graph.model import Role
 from tensortide.recorder.changes import Accumulated, Autocast, Change, Checkpointed, ChunkedLoss, Fused
 from tensortide.reports.blocks import Note
+from tensortide.reports.names import op_text
 from tensortide.reports.sections.fit import section
 from tensortide.studies.fit import Fit, Subject, fit
 from tensortide.studies.fit.actions import Action, actions
@@ -29,6 +30,7 @@ from tensortide.studies.fit.results import Gain, Outcome
 from tensortide.studies.fit.trial import tried
 from tensortide.timing.cards import of_bytes
 from tensortide.timing.catalogue import device
+from tensortide.units import format_bytes
 
 ROW = device("H100-SXM-80GB")
 VOCAB = 4000
@@ -277,6 +279,19 @@ def test_a_search_that_is_stopped_has_what_was_known() -> None:
     assert "No action" not in text
     assert len([one for one in study.outcomes if one.trial is not None]) == 2
     assert study.verdict.dominant is not None
+
+
+def test_an_op_that_needs_more_than_the_memory_is_named_before_anything_is_tried() -> None:
+    graph = again({}, (), False)
+    sizes = [int(each.nbytes) for each in graph.storages]
+    each = [sum(sizes[storage] for storage in {*touched}) for touched in graph.index.touches]
+    stopped = fit(subject(max(each) // 2), stop=lambda: True)
+    assert stopped.tried == 0
+    assert stopped.one_op is not None
+    assert stopped.one_op.nbytes >= max(each)
+    text = " ".join(block.text for block in section(stopped).blocks if isinstance(block, Note))
+    assert f"{op_text(graph, stopped.one_op.op)[1:]} needs {format_bytes(stopped.one_op.nbytes)} by itself" in text
+    assert fit(subject(2 * stopped.base.reserved_bytes), stop=lambda: True).one_op is None
 
 
 def test_of_a_search_that_is_stopped_at_once_no_action_is_said_to_help() -> None:

@@ -23,6 +23,7 @@ from tensortide.studies.fit.verdict import Fits
 from tensortide.targets.requests import CaptureRequest
 from tensortide.timing.cards import of_bytes
 from tensortide.timing.catalogue import device
+from tensortide.units import parse_bytes
 from tests.graphs import path_of
 from tests.graphs.files import stored
 from tests.marks import some_slow
@@ -104,6 +105,13 @@ def test_settings_follow_that_are_known_to_fit(fits: Fits, batch: int) -> None:
 
 def test_nothing_follows_where_no_setting_makes_it_fit() -> None:
     assert following(found(2**20), "mlp", TYPED, None) == ""
+
+
+def test_more_memory_follows_where_one_op_needs_more_than_there_is() -> None:
+    study = found(2**10)
+    words = shlex.split(following(study, "mlp", CaptureRequest(), 2**10))
+    assert words[:4] == ["tensortide", "fit", "mlp", "--memory"]
+    assert found(parse_bytes(words[4])).fits == "fits"
 
 
 @pytest.mark.parametrize("dice", some_slow(range(12), range(4, 12)))

@@ -73,6 +73,28 @@ def least(instance: Instance, t: Tables, found: IdleIntervals) -> Least:
     return Least(int(level[op]), op, tuple(present), instance.ops[op].workspace)
 
 
+def least_of_one_op(instance: Instance) -> Least:
+    """The most that any op needs by itself, for what it touches and its workspace: as much in a plan of any class."""
+    best = Least(0, -1, ())
+    for number, op in enumerate(instance.ops):
+        resident = tuple(s for s in sorted(op.touches) if instance.storages[s].nbytes)
+        nbytes = op.workspace + sum(instance.storages[s].nbytes for s in resident)
+        if nbytes > best.nbytes:
+            best = Least(nbytes, number, resident, op.workspace)
+    return best
+
+
+def least_in_any_order(instance: Instance) -> Least:
+    """Bytes that every plan without transfers needs, in any order: what exists before the step and after it, and is
+    overwritten by no op that does not read it, cannot be restored, so it stays."""
+    renewed = {s for op in instance.ops for s in (*op.blind, *op.makes)}
+    storages = tuple(
+        msgspec.structs.replace(each, pinned=each.pinned or (each.given and each.stays and number not in renewed))
+        for number, each in enumerate(instance.storages)
+    )
+    return least_with_transfers(msgspec.structs.replace(instance, storages=storages), recorded=False)
+
+
 def least_with_transfers(instance: Instance, *, recorded: bool) -> Least:
     """The most that any op needs at the least, or what is on the device before the step, or after it (op -1).
 

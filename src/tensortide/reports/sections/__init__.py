@@ -45,6 +45,8 @@ class Step:
     """FLOPs and bytes of each op, where they are counted already."""
     card: Card | None = None
     """The card that was asked for, where only its size is known."""
+    moving: str = ""
+    """The command that plans the step with moves, as it was asked for."""
 
     @cached_property
     def counted(self) -> Count:

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 import msgspec
 
 from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Note, Section, Table
+from tensortide.reports.names import op_text
 from tensortide.reports.of_records import column, facts, table
 from tensortide.reports.render.values import value_text
 from tensortide.reports.sections import Step
@@ -67,12 +68,27 @@ def section(found: Fit) -> Section:
     made: list[AnyBlock] = [*blocks(found.verdict, samples, found.largest)]
     if found.subject.by_default:
         made.append(Note(text=f"No --machine is given: {found.machine} is the default."))
+    made += _one_op(found)
     made += _largest(found)
     made += _actions(found)
     made += _together(found)
     made += _loop(found)
     made += _others(found)
     return Section("fit", "Fit", blocks=tuple(made))
+
+
+def _one_op(found: Fit) -> Iterator[AnyBlock]:
+    """Name the op that needs more than the memory by itself."""
+    if found.one_op is None:
+        return
+    op, needed = op_text(found.subject.graph, found.one_op.op), format_bytes(found.one_op.nbytes)
+    text = (
+        f"{op} needs {needed} by itself, for its inputs, results and workspace, and there are "
+        f"{format_bytes(found.verdict.judged_bytes)}: more memory, or what makes that op smaller; no recomputation or "
+        "offload alone does."
+    )
+    yield Note(key="one_op", text=f"{text[0].upper()}{text[1:]}", kind="failure")
+    yield facts(found, "one_op.nbytes as one_op_bytes", "one_op.op as one_op", data=True)
 
 
 def _largest(found: Fit) -> Iterator[AnyBlock]:

@@ -15,6 +15,7 @@ from tensortide.reports.of_records import fact, facts
 from tensortide.reports.sections import Step
 from tensortide.reports.sections.idle_pictures import curve, lifetimes, scatters
 from tensortide.reports.sections.idle_tables import RANDOM, View, storages_table, tables
+from tensortide.targets.command import moving
 from tensortide.timelines import Idleness, idleness
 from tensortide.timing import LINKS, Link
 from tensortide.units import format_bytes, format_percent, format_seconds
@@ -30,8 +31,6 @@ _WRITTEN = {
     "recompute": "Write: y = checkpoint(f, x, use_reentrant=False), with f that line and what reads it",
 }
 """What to write for what the forward pass keeps for the backward pass."""
-_PLANNED = "Type: tensortide plan TARGET --budget 80% --offload host, which says when"
-"""What to type for anything else."""
 LATE = 0.05
 """Share of memory-time after the last use from which on late releases are mentioned."""
 LENGTHS = {f"{n} {unit}": n * ns for unit, ns in (("us", 10**3), ("ms", 10**6), ("s", 10**9)) for n in (1, 10, 100)}
@@ -42,20 +41,27 @@ def of_step(step: Step) -> Section | None:
     """Make the section where durations are known."""
     if step.durations is None or step.graph.loops:
         return None
-    return section(idleness(step.graph, step.durations.ns), top=step.top)
+    return section(idleness(step.graph, step.durations.ns), top=step.top, typed=step.moving)
 
 
 def document(
-    idle: Idleness, link: Link = LINKS[LINK], *, durations: str = "", capacity_bytes: int | None = None, top: int = 10
+    idle: Idleness,
+    link: Link = LINKS[LINK],
+    *,
+    durations: str = "",
+    capacity_bytes: int | None = None,
+    top: int = 10,
+    typed: str = "",
 ) -> Document:
     """Show ``idle`` with every storage.
 
-    ``durations`` says where durations come from; ``capacity_bytes`` is the memory of the device.
+    ``durations`` says where durations come from; ``capacity_bytes`` is the memory of the device. ``typed``: the command
+    that plans the step with moves.
     """
     meta = idle.graph.meta
     compat = ["every tensor counts for itself, views too (compat)"] if idle.mode == "compat" else []
     lines = (f"one step of {len(idle.graph)} ops, memory of {device_text(idle.device)}", *compat)
-    made = section(idle, link, top=top, storages=True)
+    made = section(idle, link, top=top, storages=True, typed=typed)
     notes = [Note(text=text, kind="assumption") for text in meta.assumptions]
     if capacity_bytes is not None:
         notes.append(capacity_note(idle.peak_bytes, capacity_bytes))
@@ -72,11 +78,14 @@ def capacity_note(peak_bytes: int, capacity_bytes: int) -> Note:
     return Note(text=f"The peak is {share} of the {format_bytes(capacity_bytes)} that the device has{ends}.")
 
 
-def section(idle: Idleness, link: Link = LINKS[LINK], *, top: int = 10, storages: bool = False) -> Section:
-    """Make the section of ``idle`` with advice for ``link``; ``storages`` adds a table with a row for each."""
+def section(
+    idle: Idleness, link: Link = LINKS[LINK], *, top: int = 10, storages: bool = False, typed: str = ""
+) -> Section:
+    """Make the section of ``idle`` with advice for ``link``; ``storages`` adds a table with a row for each.
+    ``typed``: the command that plans the step with moves; by default that of the workload's name."""
     view = View(idle, link, top)
     made: list[AnyBlock] = [Note(text=_verdict(view), kind="verdict")]
-    made += _advice(view)
+    made += _advice(view, typed or moving(idle.graph.meta.workload or "TARGET"))
     made += [_facts(view), *curve(idle, alive="storages" * storages), *tables(view)]
     made += [*scatters(idle, view.names, link), *lifetimes(idle, view.names)]
     made += [storages_table(view)] * storages
@@ -127,7 +136,7 @@ def _verdict(view: View) -> str:
     return f"On average {live} are live and {active} of them in use: {share} of memory-time is inactive."
 
 
-def _advice(view: View) -> Iterator[Note]:
+def _advice(view: View, typed: str) -> Iterator[Note]:
     said = partial(Note, kind="advice")
     idle, hidden, link = view.idle, view.hidden, view.link.name
     if idle.peak_bytes:
@@ -145,11 +154,11 @@ def _advice(view: View) -> Iterator[Note]:
             f"way, the ops {_time(idle.op_sum_ns)}."
         )
     for moved in view.worth_moving[:1]:
-        how = _how("offload", moved.alike.stored)
+        how = _how("offload", moved.alike.stored, typed)
         freed = f"frees {format_bytes(moved.alike.size_bytes)} for {_time(moved.interval_ns)}"
         yield said(key="move_first", text=f"Offload {moved.alike} over {link}: {freed}. {how}")
     for again in view.worth_recomputing[:1]:
-        how = _how("recompute", again.alike.stored)
+        how = _how("recompute", again.alike.stored, typed)
         freed = f"frees {format_bytes(again.alike.size_bytes)} for {_time(again.idle_ns)}"
         random = f" ({RANDOM})" if again.random else ""
         text = f"Recompute {again.alike}: {freed}, costs {_time(again.cost_ns)}{random}. {how}"
@@ -162,9 +171,11 @@ def _advice(view: View) -> Iterator[Note]:
         yield said(text=text)
 
 
-def _how(does: str, stored: Stored) -> str:
+def _how(does: str, stored: Stored, typed: str) -> str:
     """The code to write where PyTorch runs it, or else the command to type."""
-    return _WRITTEN[does] if stored.role == Role.ACTIVATION and stored.source else _PLANNED
+    if stored.role == Role.ACTIVATION and stored.source:
+        return _WRITTEN[does]
+    return f"Type: {typed}, which says when"
 
 
 def _time(ns: float) -> str:

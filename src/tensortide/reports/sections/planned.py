@@ -18,6 +18,7 @@ from tensortide.plans.planned import Planned
 from tensortide.plans.proofs import NAMES
 from tensortide.plans.under_budget.bound import IdleCover
 from tensortide.plans.under_budget.known import Rival
+from tensortide.plans.unfollowed import not_taken, over_budget
 from tensortide.replays import TransferTimeline, replay_transfers
 from tensortide.replays.absences import absences
 from tensortide.reports.blocks import AnyBlock, Column, Document, Fact, Note, Section, Table
@@ -38,7 +39,8 @@ PICTURES = plan_memory.PICTURES
 FACTS = (
     *("plan_class", "bound_name", "base_ns", "step_ns", "bound_ns", "budget_bytes", "peak_bytes"),
     *("least.nbytes as least_bytes", "recorded_peak_bytes", "enough_bytes", "gap_share", "extra_share", "proved"),
-    *("complete", "status", "source", "device", "least.op as least_op", "work", "search_s", "unfollowed_ns"),
+    *("complete", "status", "source", "device", "least.op as least_op", "work", "search_s"),
+    *("unfollowed_ns", "run_bytes", "one_op"),
 )
 _CAUSES = {
     "fetch": "fetches",
@@ -76,7 +78,7 @@ def document(
     blocks += [Note(text=text, kind="advice") for text in _advice(found)]
     blocks.append(facts(found, *FACTS, Fact("times", "", source, data=True), data=True))
     if found.plan is None:
-        blocks += [_beside(found), plan_memory.needed(graph, found.least)]
+        blocks += [*([_beside(found)] if found.rivals else []), plan_memory.needed(graph, found.least)]
     else:
         budget = found.budget_bytes
         line = replay_transfers(graph, found.plan, durations_ns=durations_ns, links=links, budget_bytes=budget)
@@ -104,6 +106,11 @@ def verdict(found: Planned, graph: Graph) -> str:
     whole, least = found.recorded_peak_bytes, found.least
     share = f" ({format_percent(found.budget_bytes, whole)} of the peak without a budget)"
     budget = f"{format_bytes(found.budget_bytes)}{share * (found.budget_bytes < whole)}"
+    if found.one_op:
+        return (
+            f"Does not fit {budget}: {op_text(graph, least.op)} needs {format_bytes(least.nbytes)} by itself, for its "
+            "inputs, results and workspace. No order, recomputation or move changes that."
+        )
     if found.status == "infeasible":
         return (
             f"Does not fit {budget}: {op_text(graph, least.op)} needs {format_bytes(least.nbytes)} with what must "
@@ -132,18 +139,23 @@ def _advice(found: Planned) -> Iterator[str]:
     changes = found.step_ns != found.base_ns or (found.peak_bytes or 0) < found.recorded_peak_bytes
     if found.plan is not None and changes:
         yield PREDICTED
+        yield from _in_a_run(found)
     if found.status != "fits":
         if found.enough_bytes is not None:
             yield f"The least budget for which a plan was found is {format_bytes(found.enough_bytes)}."
-        moves = "" if "moves over" in found.plan_class else ", --offload host"
-        order = "" if "any order" in found.plan_class else ", --order free"
-        yield f"To make it fit: a larger budget{moves}{order}, or a smaller batch."
-    if found.unfollowed_ns is not None:
-        is_this = found.unfollowed_ns == found.step_ns
-        plan = "This plan" if is_this else f"A plan of {_more(found.extra_of(found.unfollowed_ns))}"
-        yield f"{plan} exceeds the budget in a run: the program holds tensors that the plan evicts."
+        yield f"To make it fit: {', '.join(('a larger budget', *found.may_help))}, or a smaller batch."
     if not found.complete:
         yield ENDED_EARLY
+
+
+def _in_a_run(found: Planned) -> Iterator[str]:
+    """Tell what a run takes that follows the plan, and of a faster one for which that is too much."""
+    if found.run_bytes is not None and found.run_bytes > found.budget_bytes:
+        yield f"The plan is not followed within the budget: {over_budget(found.run_bytes, found.budget_bytes)}."
+    elif found.run_bytes is not None:
+        yield f"A run that follows the plan takes {format_bytes(found.run_bytes)}."
+    if found.unfollowed_ns is not None and found.unfollowed_ns != found.step_ns:
+        yield not_taken(_more(found.extra_of(found.unfollowed_ns)))
 
 
 def _scope(found: Planned) -> Iterator[str]:

@@ -91,6 +91,7 @@ def _steps(found: Measured) -> Section:
         fact(found, "planned_recomputations", data=True),
         fact(found, "step.followed_steps", f"of {followed}", data=not followed),
         "step.left_steps",
+        *(fact(found, name, data=True) for name in ("step.unfollowed", "step.run_bytes", "command")),
     )
     which = "Every storage" if found.check == 1 else f"One storage in {found.check}"
     checked = f"{which} was checked: no unseen write, and every op repeats. Times include the checks."
@@ -105,6 +106,8 @@ def _steps(found: Measured) -> Section:
     notes = (Note(text=checked),) if found.check else ()
     if found.budget_bytes > plain > 0 and found.planned_recomputations is None:
         notes = (*notes, Note(text="The budget is above the peak without evictions: it changes nothing."))
+    if step.unfollowed:
+        notes = (*notes, Note(text=step.unfollowed, kind="warning"))
     if (over := step.peak_bytes - found.budget_bytes) > 0:
         # Room is made for results before an op runs, or it is refused; workspace alone is no reason to refuse it.
         text = (
@@ -200,7 +203,8 @@ def of_usage(usage: Usage) -> Document:
         fact(usage, "overhead_ns", "the program between ops, and bookkeeping"),
     )
     title = f"{format_bytes(usage.peak_bytes)} at most, {usage.evictions:,} evictions"
-    return Section("usage", "Usage", blocks=(made,)).document(title)
+    why = [Note(text=text, kind="warning") for text in [usage.unfollowed] if text]
+    return Section("usage", "Usage", blocks=(made, *why)).document(title)
 
 
 def of_compiled_graph(found: CompiledGraph) -> Document:

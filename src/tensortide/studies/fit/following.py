@@ -18,13 +18,14 @@ _BATCH = re.compile(r" --?(?:[a-z]+[-_])*(?:batch(?:[-_]?size)?|bs|b)[ =](\d+)(?
 
 
 def following(found: Fit, target: str, capture: CaptureRequest, memory: int | None) -> str:
-    """The command, as it was typed but for what it changes. None follows from a step that nothing makes fit."""
+    """The command, as it was typed but for what it changes. None follows from a step that nothing makes fit, unless one
+    op needs more than the memory."""
     settings: Mapping[str, Any] = {}
     smaller = target
     if found.fits != "fits":
         settings, smaller = _settings(found), _of_half(target)
         if not settings and smaller == target:
-            return ""
+            return _with_more(found, target, capture)
     kept = (each for each in capture.set if each.partition("=")[0].strip() not in settings)
     changed = (f"{name}={value}" for name, value in settings.items())
     words = [*typed(capture, "set"), *(word for each in (*kept, *changed) for word in ("--set", each))]
@@ -36,6 +37,14 @@ def following(found: Fit, target: str, capture: CaptureRequest, memory: int | No
         rest = (*typed(capture, "rank"), "--all-stages", *(_limit(memory) or implied))
         return command("fit", target, *rest)
     return command("report", target, *words, *implied)
+
+
+def _with_more(found: Fit, target: str, capture: CaptureRequest) -> str:
+    """The command for as much memory as the step is sure to need, where one op needs more than there is."""
+    most = found.verdict.most_bytes
+    if found.one_op is None or most is None:
+        return ""
+    return command("fit", target, *typed(capture), *_limit(-(-most // 2**20) * 2**20))
 
 
 def _is_stage(found: Fit) -> bool:

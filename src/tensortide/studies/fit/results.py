@@ -8,6 +8,7 @@ from typing import Annotated
 import msgspec
 
 from tensortide.errors import ExitStatus
+from tensortide.plans.under_budget.idle import Least
 from tensortide.shown import Show, Shown
 from tensortide.studies.fit.actions import Action, Refused
 from tensortide.studies.fit.largest import Largest
@@ -89,6 +90,9 @@ class Fit(Shown, msgspec.Struct, frozen=True, dict=True):
     tried: int
     planned: int
     stopped: bool = False
+    one_op: Least | None = None
+    """An op that needs more than the memory by itself, if one does: nothing that leaves it as it is makes the step
+    fit."""
     command: str = ""
     """The command to type next."""
 

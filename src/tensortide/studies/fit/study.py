@@ -14,6 +14,8 @@ from tensortide.errors import TensortideError
 from tensortide.executors import SERIAL, Where, run_all
 from tensortide.graph.model import Graph
 from tensortide.graph.unroll import unrolled
+from tensortide.plans.instance import instance
+from tensortide.plans.under_budget.idle import Least, least_of_one_op
 from tensortide.progress import detail
 from tensortide.recorder.changes import Accumulated, Change, NotApplicable
 from tensortide.recorder.target import Scalar
@@ -87,6 +89,7 @@ class _Study:
             resolver=resolver,
         )
         self._known: dict[_Key, Trial | TensortideError] = {}
+        self.one_op = self._too_large()
         self.outcomes: list[Outcome] = []
         self.tried = self.planned = 0
 
@@ -108,8 +111,16 @@ class _Study:
         ranked = sorted(self.outcomes, key=self._rank)
         return Fit(
             *(subject, self.verdict, base, tuple(ranked), largest, together, tuple(loop)),
-            *(self.tried, self.planned, stopped),
+            *(self.tried, self.planned, stopped, self.one_op),
         )
+
+    def _too_large(self) -> Least | None:
+        """The op that needs more than the memory by itself, if one does."""
+        graph = self.subject.graph
+        if self._judged(self.base) != "too large":
+            return None
+        least = least_of_one_op(instance(graph, graph.index.main_device, [0] * len(graph)))
+        return least if least.nbytes > self.verdict.judged_bytes else None
 
     # -- captures -------------------------------------------------------------------------------
 
@@ -186,10 +197,10 @@ class _Study:
         if subject.again is None:
             return
         capture = partial(_captured, subject.again, subject.settings, subject.timed_device, self.resolver)
-        self.say(f"capturing the step with {len(taken)} actions, one by one")
+        self.say(f"capturing the step with each of {self.planned} actions")
         for done, (number, found) in enumerate(run_all(capture, taken, self.where, self.stop), 1):
             self._known[_key(taken[number].settings, taken[number].changes)] = found
-            self.say(f"captured the step with {taken[number].title} ({done} of {len(taken)})")
+            self.say(f"captured the step with {taken[number].title} ({done} of {self.planned})")
 
     def _try(self, action: Action) -> Outcome:
         self.tried += 1

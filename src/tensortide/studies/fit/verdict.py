@@ -81,6 +81,12 @@ class Verdict(msgspec.Struct, frozen=True):
         """True for a recording that ends where memory ran out, so that the step takes more than its peak."""
         return self.most_bytes is None
 
+    @property
+    def judged_bytes(self) -> int:
+        """The most memory that what was asked for may have."""
+        assert self.asked is not None
+        return self.asked.most_usable_bytes
+
     def judged(self, peak_bytes: int, reserved_bytes: int) -> Fits:
         """Tell whether the step with other figures fits what was asked for."""
         assert self.asked is not None

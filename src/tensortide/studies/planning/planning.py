@@ -19,9 +19,12 @@ from tensortide.importers.door import as_text
 from tensortide.plans.model import Plan
 from tensortide.plans.planned import FirstRuns, Planned
 from tensortide.plans.remat.schedule import Recording, recorded
+from tensortide.plans.under_budget.idle import least_of_one_op
 from tensortide.plans.under_budget.search import EFFORT, Watch
+from tensortide.replays.plan_actions import followed_peak_bytes
 from tensortide.search_limit import SearchLimit
 from tensortide.studies.planning.budget import typed_bytes
+from tensortide.studies.planning.infeasible import may_help, too_large
 from tensortide.studies.planning.least_budget import least_budget
 from tensortide.studies.planning.problem import Problem
 from tensortide.studies.planning.recomputation import RECORDED, any_order, as_followed, without_links
@@ -43,6 +46,8 @@ _FOLLOWED = 0.5
 _REST, _LEAST = 0.5, 0.2
 """Parts of the limit, of what is left of it or on top of it, for the least budget that is enough where there is no
 plan."""
+_AT_ONCE = 0.05
+"""The same part where one op needs more than the budget, which takes no search."""
 
 
 def plan(
@@ -103,8 +108,18 @@ def plan(
     problem = Problem(recording=recording, device=on, budget_bytes=nbytes, links=links, known=known, watch=watch)
     problem = replace(problem, order=order, recompute=recompute, keep_random=keep_random, pinned=pinned)
     problem = replace(problem, workspace=workspace, effort=effort)
-    runs = followed and order == "recorded" and not links and recording.graph.meta.is_program
-    return _planned(problem, time_limit_s, work_limit, followed=runs)
+    made = _planned(problem, time_limit_s, work_limit, followed=followed and problem.is_run)
+    return msgspec.structs.replace(made, step=recording, links=links, run_bytes=_run_bytes(problem, made))
+
+
+def _run_bytes(problem: Problem, found: Planned) -> int | None:
+    """The peak of a run that follows the plan, if the program can."""
+    if found.plan is None or not problem.is_run:
+        return None
+    try:
+        return followed_peak_bytes(problem.recording.graph, found.plan)
+    except PlanError:  # it recomputes what the program cannot
+        return None
 
 
 def _planned(problem: Problem, time_limit_s: float | None, work_limit: float | None, *, followed: bool) -> Planned:
@@ -119,10 +134,12 @@ def _planned(problem: Problem, time_limit_s: float | None, work_limit: float | N
     found = fastest(first)
     if followed:
         found = as_followed(first.under(problem.budget_bytes, limit=limit(_FOLLOWED)), found)
-    found = msgspec.structs.replace(found, step=problem.recording, links=problem.links)
+    if found.status != "fits":
+        found = msgspec.structs.replace(found, may_help=may_help(problem))
     if found.status == "fits" or problem.links or not problem.recompute:
         return found
-    left = max(first.limit.part(_REST), limit(_LEAST), key=lambda each: (each.seconds_left, each.work_left))
+    rest = limit(_AT_ONCE) if found.one_op else first.limit.part(_REST)
+    left = rest if found.one_op else max(rest, limit(_LEAST), key=lambda each: (each.seconds_left, each.work_left))
     enough = _enough(first.under(problem.budget_bytes, limit=left), found)
     return msgspec.structs.replace(found, enough_bytes=enough, complete=found.complete and not left.spent)
 
@@ -144,6 +161,8 @@ def fastest(problem: Problem) -> Planned:
         raise PlanError(f"the order of first runs is 'recorded' or 'free', not {problem.order!r}")
     if problem.recording.durations_ns and not any(problem.recording.durations_ns):
         raise PlanError("every op takes 0 ns: durations of another source are needed (--machine, --measure)")
+    if (least := least_of_one_op(problem.instance)).nbytes > problem.budget_bytes:
+        return too_large(problem, least)
     if problem.links:
         return with_links(problem)
     if problem.order == "recorded":

@@ -148,6 +148,11 @@ class Problem:
         return int(self.idle.need.max(initial=0))
 
     @property
+    def is_run(self) -> bool:
+        """True if a run of the program can follow its plans that move nothing."""
+        return self.order == "recorded" and not self.links and self.recording.graph.meta.is_program
+
+    @property
     def plan_class(self) -> str:
         """The class of plans that a bound holds for, in words."""
         first = "first runs in recorded order" if self.order == "recorded" else "any order"

@@ -6,7 +6,9 @@ from collections.abc import Sequence, Set
 from typing import TYPE_CHECKING
 
 from tensortide.errors import PlanError
+from tensortide.memory.accumulate import ADD_IN_PLACE
 from tensortide.memory.lifetimes import Residence, residences
+from tensortide.memory.workspace import Workspace
 from tensortide.plans import Compute, Copy, Evict, Fetch, Lane, Plan
 from tensortide.plans.events.primitives import homes, primitives
 from tensortide.plans.instance import instance
@@ -14,12 +16,13 @@ from tensortide.plans.legal import moves, problem_of
 from tensortide.plans.under_budget.held import followed, with_held
 from tensortide.plans.under_budget.tables import tables
 from tensortide.replays import replay
-from tensortide.run.step_match import LONGEST_START
-from tensortide.run.sums import SUM_IN_PLACE
 
 if TYPE_CHECKING:
     from tensortide.graph.model import Graph
     from tensortide.plans.model import Step
+
+LONGEST_START = 8
+"""As many ops at the start of a step, at most, have to be recognised before the step counts as begun."""
 
 
 class PlanActions:
@@ -55,12 +58,12 @@ class PlanActions:
         self.unneeded = [0] * len(graph) if moving else _unneeded(graph, self.before, self.retained)
 
 
-def followed_peak_bytes(graph: Graph, plan: Plan) -> int:
-    """The peak of a live run that follows ``plan``, which moves no storages: that of its replay, with what the program
-    holds longer than the plan needs it. Raises PlanError as PlanActions."""
+def followed_peak_bytes(graph: Graph, plan: Plan, *, workspace: Workspace = True) -> int:
+    """The peak of a live run that follows ``plan``, which moves no storages, at most: that of its replay, with what the
+    program holds longer than the plan needs it. ``workspace``: as of ``timeline``. Raises PlanError as PlanActions."""
     executed = PlanActions(graph, plan).plan
-    device, line = executed.lanes[0].device, replay(graph, executed)
-    held = with_held(instance(graph, device, [0] * len(graph)), graph, device)
+    device, line = executed.lanes[0].device, replay(graph, executed, workspace=workspace)
+    held = with_held(instance(graph, device, [0] * len(graph), workspace=workspace), graph, device)
     waits = [
         (storage.death or 0, int(storage.nbytes))
         for storage, residence in zip(graph.storages, residences(graph), strict=True)
@@ -246,7 +249,7 @@ def _unneeded(graph: Graph, actions: list[list[Step]], retained: list[list[int]]
     for op in range(len(graph)):
         again.difference_update(graph.index.released[op])
         again.update(retained[op - 1] if op else ())
-        due = bool(retained[op]) or graph.calls[graph.ops[op].call].op == str(SUM_IN_PLACE)
+        due = bool(retained[op]) or graph.calls[graph.ops[op].call].op == ADD_IN_PLACE
         for action in actions[op]:
             if isinstance(action, Compute):
                 due = True
