@@ -102,11 +102,6 @@ class Option(NamedTuple):
         return self.field.default if make is dataclasses.MISSING else make()
 
     @property
-    def negative(self) -> str:
-        """The option that turns a flag off."""
-        return self.names[0].replace("--", "--no-", 1)
-
-    @property
     def is_tuple(self) -> bool:
         """True if it may be repeated."""
         return get_origin(self.hint) is tuple

@@ -20,12 +20,11 @@ from msgspec.structs import replace
 from tensortide.errors import CaptureError, WorkloadError
 from tensortide.graph.model import Graph, Meta
 from tensortide.graph.precision import DEFAULT_TF32
-from tensortide.memory.allocators import allocator_of
 from tensortide.recorder.build_graph import State, build
 from tensortide.recorder.composites import composites_recorded
 from tensortide.recorder.context import Tracker
 from tensortide.recorder.control_flow import followed
-from tensortide.recorder.cuda_mode import CudaFakeMode
+from tensortide.recorder.cuda_mode import CudaFakeMode, allocator_name
 from tensortide.recorder.eager import EagerStep
 from tensortide.recorder.failure import explained, fits
 from tensortide.recorder.fake_mode import Converter, StepFakeMode, same_paths
@@ -41,7 +40,7 @@ from tensortide.recorder.standins import clones, fakes, loaders
 from tensortide.recorder.steady import first_repeated
 from tensortide.recorder.surroundings import undisturbed
 from tensortide.recorder.target import Scalar, workload
-from tensortide.recorder.torch_compat import allocator_settings, disable_current_modes
+from tensortide.recorder.torch_compat import disable_current_modes
 
 if TYPE_CHECKING:
     from tensortide.recorder.changes import Change
@@ -338,7 +337,7 @@ def meta_of(
     notes: Iterable[str] = (),
 ) -> Meta:
     """Describe a capture here and now; ``notes`` are further assumptions."""
-    allocator = _allocator(mode)
+    allocator = allocator_name(mode)
     said = Sentences([], [], []) if mode is None else mode.assumptions()
     return Meta(
         workload=name,
@@ -355,23 +354,6 @@ def meta_of(
         allocator=allocator,
         tf32=UNSET if (tf32 := in_tf32()) == DEFAULT_TF32 else tf32,
     )
-
-
-def _allocator(mode: StepFakeMode | None) -> str:
-    """The name of the allocator that the program has for a GPU. On a pretended one ``mode`` is told which of its
-    settings are not modelled."""
-    try:
-        name, others = allocator_of(allocator_settings())
-    except ValueError as error:
-        if not isinstance(mode, CudaFakeMode):  # no GPU is asked for
-            return "cuda"
-        said = str(error).partition("\n")[0]
-        raise CaptureError(
-            f"PyTorch does not accept the settings of its allocator (PYTORCH_ALLOC_CONF): {said}"
-        ) from None
-    if others and isinstance(mode, CudaFakeMode):
-        mode.answered.add(f"the allocator's settings {others} are not modelled")
-    return name
 
 
 def _build(

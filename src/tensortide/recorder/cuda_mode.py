@@ -12,6 +12,7 @@ from typing import Any
 import torch
 
 from tensortide.errors import CaptureError
+from tensortide.memory.allocators import allocator_of
 from tensortide.recorder import gpu_arguments
 from tensortide.recorder.cuda_kernels import ASSUMED, SHAPES, chosen_kernels
 from tensortide.recorder.fake_mode import StepFakeMode
@@ -27,6 +28,7 @@ from tensortide.recorder.torch_compat import (
     FakeTensor,
     MetaConverter,
     UnsupportedOperatorException,
+    allocator_settings,
     by_op,
 )
 from tensortide.recorder.triton_launches import recorded_launches
@@ -245,3 +247,20 @@ def pretended_gpu(device: str | None, machine: str | None, real: bool | None = N
     if real and (device is not None or machine is not None):
         raise CaptureError("real tensors are where the workload puts them: --real excludes --device and --machine")
     return None if wanted == "cpu" else Gpu.of(row or catalogued(DEFAULT_DEVICE))
+
+
+def allocator_name(mode: StepFakeMode | None) -> str:
+    """The name of the allocator that the program has for a GPU. On a pretended one ``mode`` is told which of its
+    settings are not modelled."""
+    try:
+        name, others = allocator_of(allocator_settings())
+    except ValueError as error:
+        if not isinstance(mode, CudaFakeMode):  # no GPU is asked for
+            return "cuda"
+        said = str(error).partition("\n")[0]
+        raise CaptureError(
+            f"PyTorch does not accept the settings of its allocator (PYTORCH_ALLOC_CONF): {said}"
+        ) from None
+    if others and isinstance(mode, CudaFakeMode):
+        mode.answered.add(f"the allocator's settings {others} are not modelled")
+    return name

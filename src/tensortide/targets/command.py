@@ -28,7 +28,7 @@ def typed(asked: Request, *without: str) -> Iterator[str]:
             continue
         value = asked.get(one.field.name)
         if isinstance(value, bool):
-            yield one.name if value else one.negative
+            yield one.name if value else one.name.replace("--", "--no-", 1)
             continue
         for each in value if one.is_tuple else (value,):
             # a minus sign would make the value another option
