@@ -130,7 +130,7 @@ def _annotation(one: Option) -> Any:
     if _takes_rest(one):
         hint, typed["required"] = get_args(hint)[0], required
     # Only a flag that is on needs another to turn it off.
-    negative = one.negative if one.default is True else ()
+    negative = one.names[0].replace("--", "--no-", 1) if one.default is True else ()
     # Cyclopts would refuse numbers and words in words of its own.
     if one.opt.read is None and all(kind in _TYPED or get_origin(kind) is Literal for kind in one.kinds):
         typed["converter"] = partial(_typed, one)
