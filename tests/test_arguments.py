@@ -36,7 +36,7 @@ GRAPH = stored("mlp")
         ("a name of a step", (1,), lambda value: tensortide.compare(GRAPH, GRAPH, names=[value, value])),
         ("check", ("x", None), lambda value: tensortide.budget("1GiB", check=value)),
         ("offload_dir", (5, True), lambda value: tensortide.budget("1GiB", offload_dir=value)),
-        ("step", ("x", nan, 2.5, None, True), lambda value: tensortide.record(step=value)),
+        ("step", ("x", nan, 2.5, True), lambda value: tensortide.record(step=value)),
         ("a condition", (None, 5), tensortide.legal),
         ("depth", (None, 5, "12"), lambda value: tensortide.legal(depth=value)),
     ],
