@@ -16,6 +16,7 @@ from tensortide.cost.access import OVERWRITING
 from tensortide.graph.model import Named, Op, Phase, Role
 from tensortide.recorder.found import reached
 from tensortide.recorder.recorder import Recorder
+from tensortide.recorder.steady import is_result
 
 _RANK = 3
 """Least number of dimensions of a cache: others that a step writes are statistics and counters."""
@@ -43,11 +44,14 @@ def with_caches(recorder: Recorder, named: Sequence[Named]) -> tuple[Named, ...]
     """Give the role of a cache to those of ``named`` that are one, and their names to what takes their places."""
     if not infers(recorder.ops):
         return tuple(named)
-    outputs = {recorder.tensors[entry.tensor].storage for entry in named if entry.role is Role.OUTPUT}
+    outputs = {recorder.tensors[entry.tensor].storage for entry in named if is_result(entry.name)}
     written, grown = _written(recorder), _grown(recorder, outputs)
+    replacing = {recorder.tensors[tensor].storage for tensor in grown.values()}
     found: list[Named] = []
     for entry in named:
         storage = recorder.tensors[entry.tensor].storage
+        if storage in replacing:
+            continue  # what it replaces gives it its name
         held = entry.role in _HELD and recorder.storages[storage].birth is None
         if not held or len(recorder.tensors[entry.tensor].shape) < _RANK or storage not in written | grown.keys():
             found.append(entry)
