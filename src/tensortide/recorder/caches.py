@@ -46,12 +46,10 @@ def with_caches(recorder: Recorder, named: Sequence[Named]) -> tuple[Named, ...]
         return tuple(named)
     outputs = {recorder.tensors[entry.tensor].storage for entry in named if is_result(entry.name)}
     written, grown = _written(recorder), _grown(recorder, outputs)
-    replacing = {recorder.tensors[tensor].storage for tensor in grown.values()}
+    replacing: set[int] = set()
     found: list[Named] = []
     for entry in named:
         storage = recorder.tensors[entry.tensor].storage
-        if storage in replacing:
-            continue  # what it replaces gives it its name
         held = entry.role in _HELD and recorder.storages[storage].birth is None
         if not held or len(recorder.tensors[entry.tensor].shape) < _RANK or storage not in written | grown.keys():
             found.append(entry)
@@ -59,7 +57,10 @@ def with_caches(recorder: Recorder, named: Sequence[Named]) -> tuple[Named, ...]
         found.append(replace(entry, role=Role.CACHE))
         if storage in grown:
             found.append(replace(entry, role=Role.CACHE, tensor=grown[storage]))
-    return tuple(found)
+            replacing.add(recorder.tensors[grown[storage]].storage)
+    # what replaces a cache has its name, not that of the variable it is left in
+    left = (each.role is Role.OUTPUT and recorder.tensors[each.tensor].storage in replacing for each in found)
+    return tuple(each for each, again in zip(found, left, strict=True) if not again)
 
 
 def _written(recorder: Recorder) -> set[int]:
