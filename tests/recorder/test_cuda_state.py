@@ -15,7 +15,7 @@ import torch
 from tensortide import capture
 from tensortide.errors import CaptureError
 from tensortide.graph import Phase
-from tensortide.recorder import building
+from tensortide.recorder import cuda_mode
 from tensortide.recorder.cuda_mode import CudaFakeMode, pretended_gpu
 from tensortide.recorder.pretended import _answers
 from tensortide.recorder.script import ScriptOptions
@@ -122,14 +122,14 @@ def _reading() -> Callable[[], Any]:
 def test_settings_of_the_allocator_are_replayed_or_named(
     monkeypatch: pytest.MonkeyPatch, settings: str, name: str, decisive: tuple[str, ...]
 ) -> None:
-    monkeypatch.setattr(building, "allocator_settings", lambda: settings)
+    monkeypatch.setattr(cuda_mode, "allocator_settings", lambda: settings)
     meta = capture(_reading, device="cuda").meta
     assert (meta.allocator, meta.decisive) == (name, decisive)
     assert set(decisive) <= set(meta.assumptions)
 
 
 def test_settings_that_pytorch_does_not_accept_end_the_capture_with_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(building, "allocator_settings", lambda: "max_split_size:64")
+    monkeypatch.setattr(cuda_mode, "allocator_settings", lambda: "max_split_size:64")
     with pytest.raises(
         CaptureError, match=r"\(PYTORCH_ALLOC_CONF\): Unrecognized key 'max_split_size' in CUDA .*config$"
     ):
